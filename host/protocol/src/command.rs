@@ -4,7 +4,10 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::header::{Header, HeaderError};
 use crate::serialize::SerializeType;
+
+pub use crate::ext_fields::ExtFields;
 
 /// Version that we send: 5.3.3's ordinal. At least 401 for route data in standard
 /// JSON, at least 62 for the administrative callbacks; above 475 means that we
@@ -101,6 +104,23 @@ impl RemotingCommand {
         self.flag & FLAG_ONEWAY != 0
     }
 
+    /// The same with this typed header.
+    #[must_use]
+    pub fn with_header(self, header: &impl Header) -> Self {
+        self.with_ext_fields(header.encode())
+    }
+
+    /// The typed header; no fields at all reads like an empty set of them.
+    ///
+    /// # Errors
+    /// A required field is missing or unreadable.
+    pub fn header<H: Header>(&self) -> Result<H, HeaderError> {
+        match &self.ext_fields {
+            Some(fields) => H::decode(fields),
+            None => H::decode(&ExtFields::default()),
+        }
+    }
+
     /// The value of a header field.
     pub fn ext_field(&self, name: &str) -> Option<&str> {
         self.ext_fields.as_ref()?.get(name)
@@ -121,54 +141,36 @@ impl fmt::Debug for RemotingCommand {
     }
 }
 
-/// Header fields in the order of the wire, so that every frame can be encoded
-/// again to the same bytes. Names are unique: setting one again replaces its value.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct ExtFields(Vec<(String, Option<String>)>);
-
-impl ExtFields {
-    /// Sets a field, in its old place if it has one. Values that are `None` are
-    /// JSON's `null`; the binary encoding leaves them out.
-    pub fn set(&mut self, name: impl Into<String>, value: Option<String>) {
-        let name = name.into();
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some(field) => field.1 = value,
-            None => self.0.push((name, value)),
-        }
-    }
-
-    /// The value of a field; `None` when it is absent or null.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name)?.1.as_deref()
-    }
-
-    /// In the order of the wire.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_deref()))
-    }
-
-    /// Number of fields.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// No fields at all.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// The sender's programming language, by its binary code. Unknown ones are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Language(pub u8);
 
+/// RocketMQ: `LanguageCode`; the index is the code.
+const LANGUAGE_NAMES: [&str; 14] = [
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
+    "OMS", "RUST", "NODE_JS",
+];
+
 impl Language {
-    /// The reference implementation.
+    /// The reference implementation; also what a missing language means.
     pub const JAVA: Self = Self(0);
     /// A C++ client, which gets another body of callback 220.
     pub const CPP: Self = Self(1);
     /// What we send.
     pub const RUST: Self = Self(12);
+    /// Null, or a name that nobody knows. Java reads both as null.
+    pub const UNKNOWN: Self = Self(u8::MAX);
+
+    /// Java's name of it; `None` for a code that has none.
+    pub fn name(self) -> Option<&'static str> {
+        LANGUAGE_NAMES.get(usize::from(self.0)).copied()
+    }
+
+    /// By name, without regard to case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let code = LANGUAGE_NAMES
+            .iter()
+            .position(|known| known.eq_ignore_ascii_case(name))?;
+        u8::try_from(code).ok().map(Self)
+    }
 }

@@ -1,13 +1,18 @@
 //! Bytes to RocketMQ commands, headers and messages, and back. No I/O.
 
 pub mod address;
+pub mod body;
+pub mod code;
 pub mod command;
+pub mod ext_fields;
+pub mod header;
 pub mod instant;
 pub mod message;
 pub mod serialize;
 
 pub use address::Address;
-pub use command::{ExtFields, RemotingCommand};
+pub use command::RemotingCommand;
+pub use ext_fields::ExtFields;
 pub use instant::Instant;
 pub use message::{MessageQueue, QueueOffset};
 pub use serialize::SerializeType;
