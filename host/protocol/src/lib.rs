@@ -9,6 +9,9 @@ pub mod header;
 pub mod instant;
 pub mod message;
 pub mod serialize;
+pub mod subscription;
+pub mod sys_flag;
+pub mod topic;
 
 pub use address::Address;
 pub use command::RemotingCommand;

@@ -1,6 +1,8 @@
 //! Messages as RocketMQ stores them, and the batch that one pull answer is.
 
 pub mod batch;
+pub mod compression;
+pub mod properties;
 
 pub use batch::{Message, MessageBatch};
 
