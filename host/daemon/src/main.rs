@@ -1,1 +1,21 @@
-fn main() {}
+//! `mqlet`: parse the arguments, run the command, show the error, exit.
+//!
+//! Everything that happens is in `commands/`, one file a command; what a command may
+//! end with is in `exit`.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+mod cli;
+mod commands;
+mod exit;
+mod output;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match commands::execute(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => exit::report(&error).into(),
+    }
+}

@@ -1,0 +1,37 @@
+//! One file a command: its flags, its help, what it does.
+//!
+//! A command takes its arguments and an [`Output`] for results. It makes its own tokio
+//! runtime when it needs one, since the number of threads is a setting.
+
+pub(crate) mod dev;
+
+pub(crate) mod run;
+
+pub(crate) mod check;
+
+pub(crate) mod invoke;
+
+pub(crate) mod broker;
+
+pub(crate) mod send;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Exit;
+use crate::output::Output;
+
+/// Runs what was asked for.
+///
+/// # Errors
+/// What went wrong; `exit::report` turns it into an exit code.
+pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
+    let global = cli.global;
+    let mut output = Output::stdout(global.output);
+    match cli.command {
+        Command::Dev(arguments) => dev::execute(&global, arguments, &mut output),
+        Command::Run(arguments) => run::execute(&global, arguments, &mut output),
+        Command::Check(arguments) => check::execute(&global, arguments, &mut output),
+        Command::Invoke(arguments) => invoke::execute(&global, arguments, &mut output),
+        Command::Broker(arguments) => broker::execute(&global, arguments, &mut output),
+        Command::Send(arguments) => send::execute(&global, arguments, &mut output),
+    }
+}
