@@ -1,1 +1,10 @@
+//! What tests of the real binary need: a process to start and watch, the ledger of
+//! what its plugins consumed, and waiting for conditions.
+//!
+//! Tests here and in `tests/interop` use the binary as a user does: files, arguments,
+//! signals, standard output. They never link the host's crates.
 
+pub mod eventually;
+pub mod host_process;
+pub mod ledger;
+pub mod workspace;

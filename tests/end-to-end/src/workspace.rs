@@ -1,0 +1,32 @@
+//! Where the tree and the built programs are.
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("this crate lives two folders below the root")
+        .to_path_buf()
+}
+
+/// The `mqlet` binary of the profile that this test was built with.
+///
+/// # Panics
+/// When it was not built: a test of the whole workspace builds it first.
+pub fn mqlet() -> PathBuf {
+    let test = std::env::current_exe().expect("a running program has a path");
+    let profile = test
+        .ancestors()
+        .find(|folder| folder.file_name().is_some_and(|name| name == "deps"))
+        .and_then(Path::parent)
+        .expect("test programs live in target/PROFILE/deps");
+    let binary = profile.join("mqlet");
+    assert!(
+        binary.exists(),
+        "{} is missing: run `cargo build --workspace` first",
+        binary.display()
+    );
+    binary
+}

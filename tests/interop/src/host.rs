@@ -1,0 +1,85 @@
+//! `mqlet run` with one tenant and the guest `ledger`, which writes down what it
+//! consumed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use end_to_end::host_process::HostProcess;
+use end_to_end::workspace;
+
+/// What a test may want to be different.
+#[derive(Clone, Debug)]
+pub struct HostSettings<'a> {
+    /// The guest's component.
+    pub component: &'a Path,
+    /// Where the name server listens.
+    pub namesrv_addr: &'a str,
+    /// The group.
+    pub consumer_group: &'a str,
+    /// The topic.
+    pub topic: &'a str,
+    /// Lines for the manifest's `[consume]` table.
+    pub consume: &'a str,
+}
+
+/// Writes configuration and manifest into `folder` and starts `mqlet run` on them.
+/// Hosts that share a folder share its compiled code.
+///
+/// # Panics
+/// When the files cannot be written or the host does not start.
+pub fn start(folder: &Path, settings: &HostSettings<'_>) -> HostProcess {
+    let plugins = folder.join("plugins");
+    fs::create_dir_all(&plugins).expect("a folder of ours");
+    let config = format!(
+        "[host]\ncache_dir = {cache:?}\nstate_dir = {state:?}\n\n[log]\nformat = \"json\"\n\n\
+         [tenants.test]\nnamesrv_addr = [{namesrv:?}]\nplugins = \"plugins\"\n",
+        cache = folder.join("cache"),
+        state = folder.join("state"),
+        namesrv = settings.namesrv_addr,
+    );
+    let manifest = format!(
+        "name = \"ledger\"\ncomponent = {component:?}\nconsumer_group = {group:?}\n\
+         consume_from_where = \"first_offset\"\n\n[[subscription]]\ntopic = {topic:?}\n\n\
+         [consume]\n{consume}\n\n[limits]\nlog_lines_per_second = 1000000\n\
+         log_bytes_per_call = \"1MiB\"\n",
+        component = settings.component,
+        group = settings.consumer_group,
+        topic = settings.topic,
+        consume = settings.consume,
+    );
+    fs::write(folder.join("mqlet.toml"), config).expect("a folder of ours");
+    fs::write(plugins.join("ledger.toml"), manifest).expect("a folder of ours");
+    HostProcess::spawn(
+        Command::new(workspace::mqlet())
+            .args(["run", "mqlet.toml"])
+            .current_dir(folder),
+    )
+}
+
+/// Sends these bodies, one message each, with `mqlet send`.
+///
+/// # Panics
+/// When it fails.
+pub fn send(namesrv_addr: &str, topic: &str, bodies: impl IntoIterator<Item = String>) {
+    let mut process = HostProcess::spawn(Command::new(workspace::mqlet()).args([
+        "send",
+        topic,
+        "--namesrv-addr",
+        namesrv_addr,
+    ]));
+    let mut text = String::new();
+    for body in bodies {
+        text.push_str(&body);
+        text.push('\n');
+    }
+    process.write(&text);
+    process.close_stdin();
+    let status = process.wait(Duration::from_secs(300));
+    assert!(
+        status.success(),
+        "mqlet send ended with {status}: {:?}",
+        process.lines()
+    );
+}
