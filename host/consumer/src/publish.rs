@@ -28,6 +28,15 @@ pub struct OutgoingMessage {
     pub flag: i32,
 }
 
+/// Whether the sender waits for the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendMode {
+    /// Until the broker has stored it, tried again elsewhere if it did not.
+    Sync,
+    /// Handed to a connection and forgotten.
+    Oneway,
+}
+
 /// Where a sent message went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SendResult {

@@ -1,0 +1,454 @@
+//! What a client and its groups are told: RocketMQ's words, RocketMQ's defaults unless
+//! the field says why not. A [`GroupConfig`] with an invalid value cannot be built.
+//!
+//! Plain values from whoever starts the client; files, units and environment are read
+//! elsewhere.
+
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::Address;
+use protocol::subscription::{ExpressionType, SubscriptionData};
+use protocol::topic;
+
+use crate::listener::{ConsumeMode, MessageModel};
+
+/// What the groups of one client share. RocketMQ: `ClientConfig`.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Unique in the cluster: `IP@PID#random`. Two clients with one id each consume the
+    /// share of one.
+    pub client_id: String,
+    /// Asked in turn until one answers; not empty.
+    pub namesrv_addr: Vec<Address>,
+    /// Part of the ids of messages that are sent.
+    pub ip: IpAddr,
+    /// Part of the ids of messages that are sent.
+    pub pid: u32,
+    /// Bytes of pull answers that may be held. At the limit nothing is pulled.
+    pub buffer_bytes: u64,
+    /// A larger body, decompressed, is a fault of its message.
+    pub body_bytes_max: u32,
+    /// A larger body is not sent. RocketMQ: `maxMessageSize`.
+    pub max_message_size: u32,
+    /// Send-backs and dead letters under way; more wait in their queue.
+    pub send_backs_max: usize,
+    /// Sends of guests and users under way; more are refused.
+    pub sends_max: usize,
+    /// Queues that a topic gets when sending creates it. RocketMQ: `defaultTopicQueueNums`.
+    pub default_topic_queue_nums: u32,
+}
+
+impl ClientConfig {
+    /// Defaults for everything but identity and name servers.
+    pub fn new(client_id: impl Into<String>, namesrv_addr: Vec<Address>) -> Self {
+        Self {
+            client_id: client_id.into(),
+            namesrv_addr,
+            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            pid: 1,
+            buffer_bytes: 1 << 30,
+            body_bytes_max: 32 << 20,
+            max_message_size: 4 << 20,
+            send_backs_max: 256,
+            sends_max: 1024,
+            default_topic_queue_nums: 4,
+        }
+    }
+}
+
+/// Where a group without a committed offset begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ConsumeFromWhere {
+    /// At the end of each queue. Queues that appear later start at their beginning.
+    #[default]
+    LastOffset,
+    /// At the oldest message of each queue.
+    FirstOffset,
+    /// At the first message stored at this time or later, Unix milliseconds.
+    Timestamp(u64),
+}
+
+/// One consumer group, checked.
+#[derive(Clone, Debug)]
+pub struct GroupConfig {
+    consumer_group: Arc<str>,
+    message_model: MessageModel,
+    consume_from_where: ConsumeFromWhere,
+    subscriptions: Vec<SubscriptionData>,
+    mode: ConsumeMode,
+    consume_message_batch_max_size: u32,
+    consume_thread_max: u32,
+    consume_timeout: Duration,
+    max_reconsume_times: Option<u32>,
+    pull_batch_size: u32,
+    pull_batch_size_in_bytes: u32,
+    pull_threshold_for_queue: u32,
+    pull_threshold_size_for_queue: u64,
+    consume_concurrently_max_span: u32,
+    suspend_current_queue_time: Duration,
+    dead_letter_properties: Vec<(String, String)>,
+}
+
+impl GroupConfig {
+    /// RocketMQ's attempts before the dead letters, concurrently.
+    pub const MAX_RECONSUME_TIMES: u32 = 16;
+
+    /// Starts with the defaults.
+    pub fn builder(consumer_group: impl Into<Arc<str>>) -> GroupConfigBuilder {
+        GroupConfigBuilder {
+            config: Self {
+                consumer_group: consumer_group.into(),
+                message_model: MessageModel::Clustering,
+                consume_from_where: ConsumeFromWhere::LastOffset,
+                subscriptions: Vec::new(),
+                mode: ConsumeMode::Concurrently,
+                consume_message_batch_max_size: 32,
+                consume_thread_max: 20,
+                consume_timeout: Duration::from_secs(60),
+                max_reconsume_times: None,
+                pull_batch_size: 32,
+                pull_batch_size_in_bytes: 256 << 10,
+                pull_threshold_for_queue: 1000,
+                pull_threshold_size_for_queue: 100 << 20,
+                consume_concurrently_max_span: 2000,
+                suspend_current_queue_time: Duration::from_secs(1),
+                dead_letter_properties: Vec::new(),
+            },
+        }
+    }
+
+    /// The group's name.
+    pub fn consumer_group(&self) -> &Arc<str> {
+        &self.consumer_group
+    }
+
+    /// Clustering or broadcasting.
+    pub fn message_model(&self) -> MessageModel {
+        self.message_model
+    }
+
+    /// Where to begin without a committed offset.
+    pub fn consume_from_where(&self) -> ConsumeFromWhere {
+        self.consume_from_where
+    }
+
+    /// One for each topic, the retry topic not among them; not empty.
+    pub fn subscriptions(&self) -> &[SubscriptionData] {
+        &self.subscriptions
+    }
+
+    /// Concurrently or orderly.
+    pub fn mode(&self) -> ConsumeMode {
+        self.mode
+    }
+
+    /// Messages in one call, 1 to 1024. Not RocketMQ's 1: with an outcome for every
+    /// message a failure does not repeat the batch.
+    pub fn consume_message_batch_max_size(&self) -> u32 {
+        self.consume_message_batch_max_size
+    }
+
+    /// Calls at once, 1 to 1000.
+    pub fn consume_thread_max(&self) -> u32 {
+        self.consume_thread_max
+    }
+
+    /// Wall clock of one call. Not RocketMQ's 15 minutes: a hung call must not pin its
+    /// queue.
+    pub fn consume_timeout(&self) -> Duration {
+        self.consume_timeout
+    }
+
+    /// Attempts after the first one before the dead letters; `None` is for ever.
+    pub fn max_reconsume_times(&self) -> Option<u32> {
+        match self.mode {
+            ConsumeMode::Concurrently => Some(
+                self.max_reconsume_times
+                    .unwrap_or(Self::MAX_RECONSUME_TIMES),
+            ),
+            ConsumeMode::Orderly { .. } => self.max_reconsume_times,
+        }
+    }
+
+    /// Messages in one pull, 1 to 1024.
+    pub fn pull_batch_size(&self) -> u32 {
+        self.pull_batch_size
+    }
+
+    /// Bytes in one pull; the broker has its own limits.
+    pub fn pull_batch_size_in_bytes(&self) -> u32 {
+        self.pull_batch_size_in_bytes
+    }
+
+    /// More unfinished messages than this in a queue stop its pulls, 1 to 65535.
+    pub fn pull_threshold_for_queue(&self) -> u32 {
+        self.pull_threshold_for_queue
+    }
+
+    /// More bytes of unfinished bodies than this in a queue stop its pulls, 1 MiB to 1 GiB.
+    pub fn pull_threshold_size_for_queue(&self) -> u64 {
+        self.pull_threshold_size_for_queue
+    }
+
+    /// A larger distance between first and last unfinished offset of a queue stops its
+    /// pulls, 1 to 65535.
+    pub fn consume_concurrently_max_span(&self) -> u32 {
+        self.consume_concurrently_max_span
+    }
+
+    /// Orderly: how long a queue waits before a failed message comes again.
+    pub fn suspend_current_queue_time(&self) -> Duration {
+        self.suspend_current_queue_time
+    }
+
+    /// Properties added to every dead letter beside its reason.
+    pub fn dead_letter_properties(&self) -> &[(String, String)] {
+        &self.dead_letter_properties
+    }
+}
+
+/// Collects the values of a [`GroupConfig`]; nothing is checked before `build`.
+#[derive(Clone, Debug)]
+pub struct GroupConfigBuilder {
+    config: GroupConfig,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, value: $type) -> Self {
+            self.config.$name = value;
+            self
+        }
+    )*};
+}
+
+impl GroupConfigBuilder {
+    setters! {
+        /// Clustering unless set.
+        message_model: MessageModel;
+        /// The end of each queue unless set.
+        consume_from_where: ConsumeFromWhere;
+        /// Concurrently unless set.
+        mode: ConsumeMode;
+        /// 32 unless set.
+        consume_message_batch_max_size: u32;
+        /// 20 unless set.
+        consume_thread_max: u32;
+        /// A minute unless set.
+        consume_timeout: Duration;
+        /// 32 unless set.
+        pull_batch_size: u32;
+        /// 256 KiB unless set.
+        pull_batch_size_in_bytes: u32;
+        /// 1000 unless set.
+        pull_threshold_for_queue: u32;
+        /// 100 MiB unless set.
+        pull_threshold_size_for_queue: u64;
+        /// 2000 unless set.
+        consume_concurrently_max_span: u32;
+        /// A second unless set.
+        suspend_current_queue_time: Duration;
+        /// None unless set.
+        dead_letter_properties: Vec<(String, String)>;
+    }
+
+    /// Adds a topic.
+    #[must_use]
+    pub fn subscription(mut self, subscription: SubscriptionData) -> Self {
+        self.config.subscriptions.push(subscription);
+        self
+    }
+
+    /// 16 unless set; orderly for ever.
+    #[must_use]
+    pub fn max_reconsume_times(mut self, value: u32) -> Self {
+        self.config.max_reconsume_times = Some(value);
+        self
+    }
+
+    /// Checks every value. RocketMQ: `DefaultMQPushConsumerImpl#checkConfig`.
+    ///
+    /// # Errors
+    /// All problems at once.
+    pub fn build(self) -> Result<GroupConfig, GroupConfigError> {
+        let config = self.config;
+        let mut problems = Vec::new();
+        let mut problem = |key, value: String, rule: String| {
+            problems.push(GroupConfigProblem { key, value, rule });
+        };
+        if let Err(error) = topic::check_group_name(&config.consumer_group) {
+            problem(
+                "consumer_group",
+                config.consumer_group.to_string(),
+                error.to_string(),
+            );
+        }
+        if config.subscriptions.is_empty() {
+            problem(
+                "subscription",
+                String::new(),
+                "at least one topic is needed".to_owned(),
+            );
+        }
+        for (index, subscription) in config.subscriptions.iter().enumerate() {
+            if let Err(error) = topic::check_topic_name(&subscription.topic) {
+                problem(
+                    "subscription.topic",
+                    subscription.topic.clone(),
+                    error.to_string(),
+                );
+            }
+            if config.subscriptions[..index]
+                .iter()
+                .any(|other| other.topic == subscription.topic)
+            {
+                problem(
+                    "subscription.topic",
+                    subscription.topic.clone(),
+                    "a group subscribes to a topic once; join the tags with ||".to_owned(),
+                );
+            }
+            if subscription.expression_type != ExpressionType::Tag {
+                problem(
+                    "subscription.expression_type",
+                    subscription.expression_type.as_str().to_owned(),
+                    "only expressions over tags are supported".to_owned(),
+                );
+            }
+        }
+        let numbers = [
+            (
+                "consume.consume_message_batch_max_size",
+                u64::from(config.consume_message_batch_max_size),
+                1..=1024,
+            ),
+            (
+                "consume.consume_thread_max",
+                u64::from(config.consume_thread_max),
+                1..=1000,
+            ),
+            (
+                "consume.max_reconsume_times",
+                u64::from(config.max_reconsume_times.unwrap_or_default()),
+                0..=0x7fff_ffff,
+            ),
+            (
+                "consume.pull_batch_size",
+                u64::from(config.pull_batch_size),
+                1..=1024,
+            ),
+            (
+                "consume.pull_batch_size_in_bytes",
+                u64::from(config.pull_batch_size_in_bytes),
+                1..=0x7fff_ffff,
+            ),
+            (
+                "consume.pull_threshold_for_queue",
+                u64::from(config.pull_threshold_for_queue),
+                1..=65535,
+            ),
+            (
+                "consume.pull_threshold_size_for_queue",
+                config.pull_threshold_size_for_queue,
+                1 << 20..=1 << 30,
+            ),
+            (
+                "consume.consume_concurrently_max_span",
+                u64::from(config.consume_concurrently_max_span),
+                1..=65535,
+            ),
+        ];
+        for (key, value, range) in numbers {
+            if !range.contains(&value) {
+                problem(
+                    key,
+                    value.to_string(),
+                    format!("must be {} to {}", range.start(), range.end()),
+                );
+            }
+        }
+        if config.consume_timeout.is_zero() {
+            problem(
+                "consume.consume_timeout",
+                "0".to_owned(),
+                "must be longer than zero".to_owned(),
+            );
+        }
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(GroupConfigError { problems })
+        }
+    }
+}
+
+/// One value that breaks a rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupConfigProblem {
+    /// As in a manifest: `consume.pull_batch_size`.
+    pub key: &'static str,
+    /// The value given.
+    pub value: String,
+    /// What it must be.
+    pub rule: String,
+}
+
+/// Why a [`GroupConfig`] was not built.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", list(problems))]
+pub struct GroupConfigError {
+    /// Not empty.
+    pub problems: Vec<GroupConfigProblem>,
+}
+
+fn list(problems: &[GroupConfigProblem]) -> String {
+    problems
+        .iter()
+        .map(|problem| format!("{} = \"{}\": {}", problem.key, problem.value, problem.rule))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let error = GroupConfig::builder("a group")
+            .pull_batch_size(0)
+            .pull_threshold_for_queue(70_000)
+            .build()
+            .expect_err("four problems");
+        let keys: Vec<_> = error.problems.iter().map(|p| p.key).collect();
+        assert_eq!(
+            keys,
+            [
+                "consumer_group",
+                "subscription",
+                "consume.pull_batch_size",
+                "consume.pull_threshold_for_queue"
+            ]
+        );
+    }
+
+    #[test]
+    fn defaults_are_valid_and_attempts_depend_on_the_mode() {
+        let build = |mode| {
+            GroupConfig::builder("G1")
+                .subscription(SubscriptionData::all("T1"))
+                .mode(mode)
+                .build()
+                .expect("valid")
+        };
+        let concurrently = build(ConsumeMode::Concurrently);
+        let orderly = build(ConsumeMode::Orderly { auto_commit: true });
+        assert_eq!(concurrently.max_reconsume_times(), Some(16));
+        assert_eq!(orderly.max_reconsume_times(), None);
+    }
+}

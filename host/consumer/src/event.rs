@@ -1,0 +1,288 @@
+//! [`Event`]: every fact worth a log line, a number or a test. One for a run of messages
+//! or a change of state, never one for a message that went well; repeated failures are
+//! told once, with their end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::{Address, MessageQueue, QueueOffset};
+
+use crate::request::RequestError;
+
+/// Something that happened in a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A name server did not answer; the next one is asked.
+    NameServerFailed {
+        /// Which.
+        address: Address,
+        /// Why.
+        error: RequestError,
+    },
+    /// A name server answers again.
+    NameServerRecovered {
+        /// Which.
+        address: Address,
+    },
+    /// No name server knows the topic (yet); it is asked for again.
+    TopicMissing {
+        /// The topic.
+        topic: Arc<str>,
+    },
+    /// A topic appeared, or its queues changed.
+    RouteChanged {
+        /// The topic.
+        topic: Arc<str>,
+        /// Queues that can be read.
+        read_queues: u32,
+    },
+    /// The broker at this address knows our groups now.
+    HeartbeatAccepted {
+        /// Which.
+        address: Address,
+    },
+    /// It did not take the heartbeat.
+    HeartbeatFailed {
+        /// Which.
+        address: Address,
+        /// Why.
+        error: RequestError,
+    },
+    /// The members of the group could not be found out; its queues stay as they are.
+    MembersUnknown {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Why.
+        reason: String,
+    },
+    /// The share of the group changed.
+    Rebalanced {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The topic.
+        topic: Arc<str>,
+        /// Members of the group.
+        members: u32,
+        /// Queues taken now.
+        taken: Vec<MessageQueue>,
+        /// Queues given back now.
+        released: Vec<MessageQueue>,
+    },
+    /// A queue is about to be pulled from this offset.
+    QueueStarted {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Where it begins.
+        offset: QueueOffset,
+        /// Which rule chose the offset.
+        policy: StartPolicy,
+    },
+    /// A queue could not be started; it is tried again.
+    QueueStartFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Why.
+        error: RequestError,
+    },
+    /// The broker said the offset is not in the queue, and we go on elsewhere.
+    OffsetCorrected {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// What we asked for.
+        from: QueueOffset,
+        /// What the broker said.
+        to: QueueOffset,
+        /// The broker's name of the case.
+        reason: String,
+    },
+    /// The first of a row of failed pulls.
+    PullFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Why.
+        error: RequestError,
+    },
+    /// The end of a row of failed pulls.
+    PullRecovered {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// How many failed.
+        failures: u32,
+    },
+    /// A listener answered for a run of messages.
+    Consumed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The topic as the listener saw it.
+        topic: Arc<str>,
+        /// Where the messages were pulled from.
+        queue: MessageQueue,
+        /// The first message.
+        first_offset: QueueOffset,
+        /// Messages that are done.
+        done: u32,
+        /// Messages that come again or become dead letters.
+        failed: u32,
+        /// From hand-over to answer.
+        elapsed: Duration,
+    },
+    /// A listener's answer had outcomes for another number of messages.
+    OutcomesMismatched {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Messages given.
+        expected: u32,
+        /// Outcomes returned.
+        actual: u32,
+    },
+    /// An answer came for work that is no longer ours; it changed nothing.
+    StaleConsumeResult {
+        /// The group, if it is still there.
+        consumer_group: Option<Arc<str>>,
+    },
+    /// The broker has a message back.
+    SentBack {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Where it was pulled from.
+        queue: MessageQueue,
+        /// Which message.
+        offset: QueueOffset,
+        /// As asked for; 0 is the broker's schedule, −1 a dead letter.
+        delay_level: i32,
+        /// How.
+        route: SendBackRoute,
+    },
+    /// A message is a dead letter, with its reason.
+    DeadLettered {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Where it was pulled from.
+        queue: MessageQueue,
+        /// Which message.
+        offset: QueueOffset,
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// The broker would not take a message back in any way: it is tried again here.
+    SendBackFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Where it was pulled from.
+        queue: MessageQueue,
+        /// Which message.
+        offset: QueueOffset,
+        /// Why.
+        reason: String,
+    },
+    /// A record that cannot be consumed; it is asked for again first.
+    BadRecord {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Its offset, or the first offset it can have.
+        offset: QueueOffset,
+        /// What is wrong.
+        reason: String,
+        /// What is done about it.
+        action: BadRecordAction,
+    },
+    /// An offset was not stored; it will be tried again.
+    CommitFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// What was to be stored.
+        offset: QueueOffset,
+        /// Whether nobody will try again, since the queue is no longer ours.
+        last: bool,
+        /// Why.
+        error: RequestError,
+    },
+    /// The broker's stored offset is behind what this client committed before.
+    CommittedOffsetWentBack {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// What was committed.
+        from: QueueOffset,
+        /// What is stored now.
+        to: QueueOffset,
+    },
+    /// Pulls of the group stop; what was fetched is still consumed.
+    GroupPaused {
+        /// The group.
+        consumer_group: Arc<str>,
+    },
+    /// Pulls of the group go on.
+    GroupResumed {
+        /// The group.
+        consumer_group: Arc<str>,
+    },
+    /// The group has left the cluster.
+    GroupLeft {
+        /// The group.
+        consumer_group: Arc<str>,
+    },
+    /// A request of a broker that we do not serve.
+    ServerRequestRefused {
+        /// The broker.
+        from: Address,
+        /// The request code.
+        code: i32,
+    },
+    /// Every group has left; nothing more will happen.
+    Stopped,
+}
+
+/// Which rule chose where a queue begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartPolicy {
+    /// What the group committed.
+    Committed,
+    /// `consume_from_where = "last_offset"`.
+    LastOffset,
+    /// `consume_from_where = "first_offset"`.
+    FirstOffset,
+    /// `consume_from_where = "timestamp"`.
+    Timestamp,
+    /// The queue appeared after the group began: at its oldest message.
+    AppearedLater,
+    /// A retry topic begins at its oldest message.
+    RetryTopic,
+    /// The broker corrected the offset.
+    Corrected,
+}
+
+/// How a message went back to the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendBackRoute {
+    /// As RocketMQ does it.
+    SendBack,
+    /// Published to the retry topic, since the send-back failed.
+    Published,
+}
+
+/// What is done about a bad record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadRecordAction {
+    /// Asked for again, alone.
+    AskedAgain,
+    /// Made a dead letter.
+    DeadLetter,
+    /// Skipped for good.
+    Skipped,
+}
