@@ -1,10 +1,13 @@
 //! Messages as RocketMQ stores them, and the batch that one pull answer is.
 
 pub mod batch;
+pub mod codec;
 pub mod compression;
+pub mod message_id;
 pub mod properties;
 
-pub use batch::{Message, MessageBatch};
+pub use batch::{DecodeLimits, Message, MessageBatch, MessageFault, Unreadable, UnreadableReason};
+pub use codec::StoredMessage;
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 //! Rules: RocketMQ: `MessageDecoder#string2messageProperties`, `#messageProperties2String`.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Between a name and its value. RocketMQ: `MessageDecoder.NAME_VALUE_SEPARATOR`.
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
@@ -257,6 +258,21 @@ pub fn get<'a>(raw: &'a [u8], name: &str) -> Option<&'a str> {
         .filter(|(known, _)| *known == name)
         .last()
         .map(|(_, value)| value)
+}
+
+/// Where the value of TAGS lies in raw bytes; the last one, if there are several.
+pub(crate) fn find_tag(raw: &[u8]) -> Option<Range<usize>> {
+    const TAG: &[u8] = b"TAGS\x01";
+    let mut found = None;
+    let mut start = 0;
+    while start < raw.len() {
+        let end = position(&raw[start..], PROPERTY_SEPARATOR).map_or(raw.len(), |at| start + at);
+        if raw[start..end].starts_with(TAG) && end - start > TAG.len() {
+            found = Some(start + TAG.len()..end);
+        }
+        start = end + 1;
+    }
+    found
 }
 
 /// Encodes entries as they are given, with the last separator.
