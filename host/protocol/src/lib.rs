@@ -7,6 +7,7 @@ pub mod command;
 pub mod ext_fields;
 pub mod header;
 pub mod instant;
+pub mod json_dialect;
 pub mod message;
 pub mod serialize;
 pub mod subscription;
