@@ -18,6 +18,9 @@ mod statistics;
 mod subscription;
 mod topic_route;
 
+#[cfg(test)]
+mod tests;
+
 pub use administration::*;
 pub use client_request::*;
 pub use cluster::*;

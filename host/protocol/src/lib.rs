@@ -14,6 +14,9 @@ pub mod subscription;
 pub mod sys_flag;
 pub mod topic;
 
+#[cfg(test)]
+mod golden;
+
 pub use address::Address;
 pub use command::RemotingCommand;
 pub use ext_fields::ExtFields;

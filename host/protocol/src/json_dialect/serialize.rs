@@ -107,6 +107,12 @@ impl Formatter for Dialect {
         }
     }
 
+    /// Number keys go in quotes, which Java and standard readers both take.
+    fn write_u64<W: ?Sized + Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        self.open_text_key(writer)?;
+        write!(writer, "{value}")
+    }
+
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         writer: &mut W,
