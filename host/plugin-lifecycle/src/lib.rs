@@ -1,1 +1,20 @@
+//! From a manifest to a serving revision, and its replacement.
+//!
+//! A plugin is declared by a [`manifest`]. Its component's bytes come from an artifact,
+//! are checked, compiled (or found in the compile cache), loaded and warmed up, and then
+//! take their place in a slot, which is what the consumer calls. Replacing a revision is
+//! the same path again, with the old one serving until the new one is ready.
+//!
+//! Reading order: [`manifest`], [`revision`], then how files are read: [`document`],
+//! [`value`], [`problem`].
 
+pub mod manifest;
+pub mod revision;
+
+pub mod document;
+pub mod problem;
+pub mod value;
+
+pub use manifest::Manifest;
+pub use problem::{Problem, Problems};
+pub use revision::{Digest, RevisionId};

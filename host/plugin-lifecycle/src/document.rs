@@ -1,0 +1,538 @@
+//! `Document`: a TOML file whose keys know their line, with the environment variables
+//! and flags that are stronger than the file.
+//!
+//! Whoever reads it asks for each key once, by name and kind. A key nobody asked for is
+//! a problem, with the nearest name as its remedy. Reading never stops at the first
+//! problem. Used by manifests and by the host's own configuration.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::{Fault, Place, Problem};
+use crate::value::Value;
+
+/// Longest piece of a file that a problem repeats.
+const SHOWN_VALUE_CHARACTERS_MAX: usize = 60;
+
+/// A value from outside the file, stronger than the file.
+#[derive(Debug)]
+pub struct Override {
+    /// Dotted path; `-` and `_` are the same, since variables cannot have a `-`.
+    pub key: String,
+    /// As given.
+    pub text: String,
+    /// The variable or flag.
+    pub place: Place,
+}
+
+/// A parsed file and the problems found so far.
+#[derive(Debug)]
+pub struct Document<'t> {
+    file: Arc<Path>,
+    text: &'t str,
+    table: Spanned<DeTable<'t>>,
+    overrides: Vec<(Override, Cell<bool>)>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'t> Document<'t> {
+    /// Parses a file. Later overrides win over earlier ones.
+    ///
+    /// # Errors
+    /// Everything that is no TOML. A key that stands twice is a problem and keeps its
+    /// first value; reading goes on.
+    pub fn parse(
+        file: &Path,
+        text: &'t str,
+        overrides: Vec<Override>,
+    ) -> Result<Self, Vec<Problem>> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let document = Self {
+            file: file.into(),
+            text,
+            table,
+            overrides: overrides
+                .into_iter()
+                .map(|one| (one, Cell::new(false)))
+                .collect(),
+            problems: RefCell::default(),
+        };
+        let mut readable = true;
+        for error in errors {
+            let span = error.span();
+            if error.message().starts_with("duplicate key") {
+                let key = span.as_ref().map(|span| document.shown(span));
+                document.add(
+                    span.as_ref(),
+                    key,
+                    None,
+                    Fault::new("stands twice", "remove one of the two"),
+                );
+            } else {
+                readable = false;
+                document.add(
+                    span.as_ref(),
+                    None,
+                    None,
+                    Fault::new(
+                        format!("is not TOML: {}", error.message()),
+                        "correct this line",
+                    ),
+                );
+            }
+        }
+        if readable {
+            Ok(document)
+        } else {
+            Err(document.problems.into_inner())
+        }
+    }
+
+    /// The top of the file.
+    pub fn root(&self) -> Section<'_, 't> {
+        Section::new(self, String::new(), Some(self.table.get_ref()), None)
+    }
+
+    /// Adds a problem of the key, wherever its value was given. A key that stands
+    /// nowhere gets the file as its place.
+    pub fn fault(&self, key: &str, fault: Fault) {
+        if let Some((stronger, _)) = self.stronger(key) {
+            self.problems.borrow_mut().push(Problem {
+                place: stronger.place.clone(),
+                key: Some(key.to_owned()),
+                value: Some(stronger.text.clone()),
+                what: fault.what,
+                remedy: fault.remedy,
+            });
+            return;
+        }
+        let found = self.locate(key);
+        let value = found.as_ref().map(|(_, value)| self.shown(value));
+        self.add(
+            found.as_ref().map(|(key, _)| key),
+            Some(key.to_owned()),
+            value,
+            fault,
+        );
+    }
+
+    /// All problems by line; overrides that no reader asked for are among them, last.
+    pub fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(Problem::line);
+        for (unused, _) in self.overrides.into_iter().filter(|(_, used)| !used.get()) {
+            problems.push(Problem {
+                place: unused.place,
+                key: Some(unused.key),
+                value: Some(unused.text),
+                what: "is no setting".to_owned(),
+                remedy: "remove it, or correct its name".to_owned(),
+            });
+        }
+        problems
+    }
+
+    /// The file's name as a person gave it.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    fn add(
+        &self,
+        span: Option<&Range<usize>>,
+        key: Option<String>,
+        value: Option<String>,
+        fault: Fault,
+    ) {
+        self.problems.borrow_mut().push(Problem {
+            place: Place::File {
+                file: Arc::clone(&self.file),
+                line: span.map(|span| self.line(span.start)),
+            },
+            key,
+            value,
+            what: fault.what,
+            remedy: fault.remedy,
+        });
+    }
+
+    fn stronger(&self, key: &str) -> Option<&(Override, Cell<bool>)> {
+        let same = |one: &str| {
+            one.chars()
+                .map(|c| if c == '-' { '_' } else { c })
+                .eq(key.chars().map(|c| if c == '-' { '_' } else { c }))
+        };
+        self.overrides.iter().rev().find(|(one, _)| same(&one.key))
+    }
+
+    /// Spans of a key and its value by dotted path (not through lists).
+    fn locate(&self, path: &str) -> Option<(Range<usize>, Range<usize>)> {
+        let mut table = self.table.get_ref();
+        let mut parts = path.split('.').peekable();
+        while let Some(part) = parts.next() {
+            let (key, value) = table
+                .iter()
+                .find(|(key, _)| key.get_ref().as_ref() == part)?;
+            if parts.peek().is_none() {
+                return Some((key.span(), value.span()));
+            }
+            let DeValue::Table(inner) = value.get_ref() else {
+                return None;
+            };
+            table = inner;
+        }
+        None
+    }
+
+    fn line(&self, offset: usize) -> u32 {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        u32::try_from(lines + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The text of a span on one line, cut where it is long.
+    fn shown(&self, span: &Range<usize>) -> String {
+        let text = self.text.get(span.clone()).unwrap_or_default();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let line = words.join(" ");
+        match line.char_indices().nth(SHOWN_VALUE_CHARACTERS_MAX) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        }
+    }
+}
+
+/// One table of a document; empty when the file has none of that name.
+#[derive(Debug)]
+pub struct Section<'d, 't> {
+    document: &'d Document<'t>,
+    prefix: String,
+    table: Option<&'d DeTable<'t>>,
+    span: Option<Range<usize>>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'d, 't> Section<'d, 't> {
+    fn new(
+        document: &'d Document<'t>,
+        prefix: String,
+        table: Option<&'d DeTable<'t>>,
+        span: Option<Range<usize>>,
+    ) -> Self {
+        Self {
+            document,
+            prefix,
+            table,
+            span,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// A value that need not be there. `None` also when it could not be read; then
+    /// there is a problem.
+    pub fn optional<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(Value<'_>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.asked.borrow_mut().push(key);
+        let path = self.path(key);
+        if let Some((stronger, used)) = self.document.stronger(&path) {
+            used.set(true);
+            return read(Value::Text(&stronger.text))
+                .map_err(|fault| self.document.fault(&path, fault))
+                .ok();
+        }
+        let (key, value) = self.entry(key)?;
+        read(Value::Toml(value.get_ref()))
+            .map_err(|fault| {
+                let shown = match value.get_ref() {
+                    DeValue::Table(_) => None,
+                    _ => Some(self.document.shown(&value.span())),
+                };
+                self.document
+                    .add(Some(&key.span()), Some(path), shown, fault);
+            })
+            .ok()
+    }
+
+    /// A value with a default.
+    pub fn or<T>(
+        &self,
+        key: &'static str,
+        default: T,
+        read: impl FnOnce(Value<'_>) -> Result<T, Fault>,
+    ) -> T {
+        self.optional(key, read).unwrap_or(default)
+    }
+
+    /// A value that must be there. `None` only beside a problem.
+    pub fn required<T>(
+        &self,
+        key: &'static str,
+        example: &str,
+        read: impl FnOnce(Value<'_>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.asked.borrow_mut().push(key);
+            self.missing(key, &format!("add {key} = {example}"));
+            return None;
+        }
+        self.optional(key, read)
+    }
+
+    /// The table of this name; an empty one when there is none.
+    pub fn section(&self, key: &'static str) -> Section<'d, 't> {
+        self.asked.borrow_mut().push(key);
+        let empty = || Section::new(self.document, self.path(key), None, None);
+        let Some((name, value)) = self.entry(key) else {
+            return empty();
+        };
+        let DeValue::Table(table) = value.get_ref() else {
+            self.not_a_table(
+                key,
+                &name.span(),
+                &value.span(),
+                &format!("write it as a table: [{}]", self.path(key)),
+            );
+            return empty();
+        };
+        Section::new(
+            self.document,
+            self.path(key),
+            Some(table),
+            Some(name.span()),
+        )
+    }
+
+    /// The tables of a list of tables (`[[key]]`), in order.
+    pub fn list(&self, key: &'static str) -> Vec<Section<'d, 't>> {
+        self.asked.borrow_mut().push(key);
+        let Some((name, value)) = self.entry(key) else {
+            return Vec::new();
+        };
+        let remedy = format!(
+            "write each one as a table of its own: [[{}]]",
+            self.path(key)
+        );
+        let DeValue::Array(array) = value.get_ref() else {
+            self.not_a_table(key, &name.span(), &value.span(), &remedy);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for item in array.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => sections.push(Section::new(
+                    self.document,
+                    self.path(key),
+                    Some(table),
+                    Some(item.span()),
+                )),
+                _ => self.not_a_table(key, &item.span(), &item.span(), &remedy),
+            }
+        }
+        sections
+    }
+
+    /// Every table in this one, by name, as they stand in the file.
+    pub fn sections(&self) -> Vec<(String, Section<'d, 't>)> {
+        let mut sections = Vec::new();
+        for (name, value) in self.in_order() {
+            match value.get_ref() {
+                DeValue::Table(table) => sections.push((
+                    name.get_ref().to_string(),
+                    Section::new(
+                        self.document,
+                        self.path(name.get_ref()),
+                        Some(table),
+                        Some(name.span()),
+                    ),
+                )),
+                _ => self.not_a_table(
+                    name.get_ref(),
+                    &name.span(),
+                    &value.span(),
+                    &format!("write it as a table: [{}]", self.path(name.get_ref())),
+                ),
+            }
+        }
+        sections
+    }
+
+    /// Every entry of a table whose names are the user's, as they stand in the file.
+    pub fn entries<T>(&self, read: impl Fn(Value<'_>) -> Result<T, Fault>) -> Vec<(String, T)> {
+        let mut entries = Vec::new();
+        for (name, value) in self.in_order() {
+            match read(Value::Toml(value.get_ref())) {
+                Ok(read) => entries.push((name.get_ref().to_string(), read)),
+                Err(fault) => self.document.add(
+                    Some(&name.span()),
+                    Some(self.path(name.get_ref())),
+                    Some(self.document.shown(&value.span())),
+                    fault,
+                ),
+            }
+        }
+        entries
+    }
+
+    /// A key that a later version takes.
+    pub fn not_yet(&self, key: &'static str, remedy: &str) {
+        self.refused(key, Fault::not_available(remedy));
+    }
+
+    /// A key that is never taken, with the reason; it is not listed as unknown then.
+    pub fn refused(&self, key: &'static str, fault: Fault) {
+        self.asked.borrow_mut().push(key);
+        if let Some((name, value)) = self.entry(key) {
+            let shown = match value.get_ref() {
+                DeValue::Table(_) => None,
+                _ => Some(self.document.shown(&value.span())),
+            };
+            self.document
+                .add(Some(&name.span()), Some(self.path(key)), shown, fault);
+        }
+    }
+
+    /// Adds a problem of one of this table's keys.
+    pub fn fault(&self, key: &str, fault: Fault) {
+        let path = self.path(key);
+        if self.document.stronger(&path).is_some() {
+            self.document.fault(&path, fault);
+            return;
+        }
+        let entry = self.entry(key);
+        let span = entry
+            .map(|(name, _)| name.span())
+            .or_else(|| self.span.clone());
+        let value = entry.map(|(_, value)| self.document.shown(&value.span()));
+        self.document.add(span.as_ref(), Some(path), value, fault);
+    }
+
+    /// Reports a key that must be there and is not.
+    pub fn missing(&self, key: &str, remedy: &str) {
+        self.document.add(
+            self.span.as_ref(),
+            Some(self.path(key)),
+            None,
+            Fault::new("is missing", remedy),
+        );
+    }
+
+    /// Where a key was given; the table when it was not.
+    pub fn place(&self, key: &str) -> Place {
+        if let Some((stronger, _)) = self.document.stronger(&self.path(key)) {
+            return stronger.place.clone();
+        }
+        let span = self.entry(key).map(|(name, _)| name.span());
+        Place::File {
+            file: Arc::clone(&self.document.file),
+            line: span
+                .or_else(|| self.span.clone())
+                .map(|span| self.document.line(span.start)),
+        }
+    }
+
+    /// Whether somebody gave a value.
+    pub fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some() || self.document.stronger(&self.path(key)).is_some()
+    }
+
+    /// Whether the file has this table at all.
+    pub fn is_present(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Reports every key that was not asked for. Last, when all were.
+    pub fn refuse_unknown(self) {
+        let asked = self.asked.borrow();
+        for (name, value) in self.in_order() {
+            let key = name.get_ref().as_ref();
+            if asked.contains(&key) {
+                continue;
+            }
+            let shown = match value.get_ref() {
+                DeValue::Table(_) | DeValue::Array(_) => None,
+                _ => Some(self.document.shown(&value.span())),
+            };
+            let remedy = match nearest(key, &asked) {
+                Some(known) => format!("did you mean \"{known}\"?"),
+                None => {
+                    let mut known: Vec<&str> = asked.clone();
+                    known.sort_unstable();
+                    known.dedup();
+                    format!("remove it; known here: {}", known.join(", "))
+                }
+            };
+            self.document.add(
+                Some(&name.span()),
+                Some(self.path(key)),
+                shown,
+                Fault::new("is an unknown key", remedy),
+            );
+        }
+    }
+
+    fn path(&self, key: &str) -> String {
+        if self.prefix.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.prefix)
+        }
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "key and value as the parser gives them"
+    )]
+    fn entry(
+        &self,
+        key: &str,
+    ) -> Option<(
+        &'d Spanned<std::borrow::Cow<'t, str>>,
+        &'d Spanned<DeValue<'t>>,
+    )> {
+        self.table?
+            .iter()
+            .find(|(name, _)| name.get_ref().as_ref() == key)
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "key and value as the parser gives them"
+    )]
+    fn in_order(
+        &self,
+    ) -> Vec<(
+        &'d Spanned<std::borrow::Cow<'t, str>>,
+        &'d Spanned<DeValue<'t>>,
+    )> {
+        let mut entries: Vec<_> = self.table.into_iter().flat_map(DeTable::iter).collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        entries
+    }
+
+    fn not_a_table(&self, key: &str, name: &Range<usize>, value: &Range<usize>, remedy: &str) {
+        self.document.add(
+            Some(name),
+            Some(self.path(key)),
+            Some(self.document.shown(value)),
+            Fault::new("is a value, not a table", remedy),
+        );
+    }
+}
+
+/// The known key that was probably meant.
+fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    known
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(key, candidate), *candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3)
+        .min()
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,473 @@
+//! `Manifest`: what a plugin declares (`plugin.toml`), parsed into types that cannot
+//! hold a bad value. All problems are found in one pass.
+//!
+//! A manifest says what should be; whether the component fits it is found when it is
+//! loaded. Paths in it are relative to the file.
+
+pub mod build;
+pub mod folder;
+pub mod grants;
+pub mod group;
+pub mod limits;
+pub mod name;
+
+use std::path::{Path, PathBuf};
+
+use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
+
+use crate::document::{Document, Section};
+use crate::manifest::build::{Build, Dev};
+use crate::manifest::grants::Grants;
+use crate::manifest::limits::Limits;
+use crate::manifest::name::PluginName;
+use crate::problem::{Fault, Place, Problem, Problems, beside};
+use crate::revision::Digest;
+use crate::value::Value;
+
+/// A larger file is not read.
+pub const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// More entries in `[settings]` are refused.
+pub const SETTINGS_MAX: usize = 1000;
+
+/// One plugin as its author declares it.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    file: PathBuf,
+    name: PluginName,
+    name_place: Place,
+    component: PathBuf,
+    sha256: Option<Digest>,
+    group: GroupConfigBuilder,
+    consumer_group: String,
+    consumer_group_place: Place,
+    limits: Limits,
+    grants: Grants,
+    settings: Vec<(String, String)>,
+    build: Option<Build>,
+    dev: Dev,
+}
+
+impl Manifest {
+    /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// All problems, an unreadable file among them.
+    pub fn load(file: &Path) -> Result<Self, Problems> {
+        let text = folder::read(file).map_err(|problem| Problems(vec![problem]))?;
+        Self::parse(file, &text)
+    }
+
+    /// Parses the text of a file; opens nothing.
+    ///
+    /// # Errors
+    /// All problems.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
+        let document = Document::parse(file, text, Vec::new()).map_err(Problems)?;
+        let manifest = read(&document);
+        let problems = document.into_problems();
+        match manifest {
+            Some(manifest) => Problems::none_or(problems, manifest),
+            None => Err(Problems(problems)),
+        }
+    }
+
+    /// The file it was read from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Unique in its tenant.
+    pub fn name(&self) -> &PluginName {
+        &self.name
+    }
+
+    /// Path of the component, as a program can open it.
+    pub fn component(&self) -> &Path {
+        &self.component
+    }
+
+    /// Other bytes are refused.
+    pub fn sha256(&self) -> Option<Digest> {
+        self.sha256
+    }
+
+    /// The consumer group, checked.
+    pub fn consumer_group(&self) -> &str {
+        &self.consumer_group
+    }
+
+    /// How the group consumes.
+    pub fn group_config(&self) -> GroupConfig {
+        self.group
+            .clone()
+            .build()
+            .expect("`read` built it from the same values")
+    }
+
+    /// The same plugin with another start for queues without an offset.
+    #[must_use]
+    pub fn starting_from(mut self, consume_from_where: ConsumeFromWhere) -> Self {
+        self.group = self.group.consume_from_where(consume_from_where);
+        self
+    }
+
+    /// The box.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What reaches outside the box.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Texts for `init`, in their order.
+    pub fn settings(&self) -> &[(String, String)] {
+        &self.settings
+    }
+
+    /// How the component is built, for `mqlet dev`.
+    pub fn build(&self) -> Option<&Build> {
+        self.build.as_ref()
+    }
+
+    /// What `mqlet dev` sends.
+    pub fn dev(&self) -> &Dev {
+        &self.dev
+    }
+
+    /// A problem of this plugin's name, for whoever compares plugins.
+    pub fn name_problem(&self, fault: Fault) -> Problem {
+        problem(&self.name_place, "name", self.name.as_str(), fault)
+    }
+
+    /// A problem of this plugin's group, for whoever compares plugins.
+    pub fn consumer_group_problem(&self, fault: Fault) -> Problem {
+        problem(
+            &self.consumer_group_place,
+            "consumer_group",
+            &self.consumer_group,
+            fault,
+        )
+    }
+}
+
+fn problem(place: &Place, key: &str, value: &str, fault: Fault) -> Problem {
+    Problem {
+        place: place.clone(),
+        key: Some(key.to_owned()),
+        value: Some(format!("\"{value}\"")),
+        what: fault.what,
+        remedy: fault.remedy,
+    }
+}
+
+/// `None` only beside a problem.
+fn read(document: &Document<'_>) -> Option<Manifest> {
+    let root = document.root();
+    let name = root.required("name", "\"hello\"", |value| {
+        PluginName::parse(value.text()?)
+    });
+    let component = root.required("component", "\"target/mqlet/hello.wasm\"", component);
+    let sha256 = root.optional("sha256", |value| {
+        value
+            .text()?
+            .parse()
+            .map_err(|error: crate::revision::ParseDigestError| {
+                Fault::new(
+                    error.to_string(),
+                    "write 64 hexadecimal digits, as sha256sum prints them",
+                )
+            })
+    });
+    root.optional("listener", |value| {
+        value.choice(
+            &[("concurrent", ())],
+            &[
+                (
+                    "orderly",
+                    "a component that exports the concurrent listener runs today",
+                ),
+                (
+                    "scheduled-pull",
+                    "a component that exports the concurrent listener runs today",
+                ),
+            ],
+        )
+    });
+    let group = group::read(&root);
+    let limits = limits::read(root.section("limits"));
+    let grants = grants::read(root.section("grants"));
+    let settings = settings(&root.section("settings"));
+    let build = build::read(document.file(), root.section("build"));
+    let dev = build::read_dev(document.file(), root.section("dev"));
+    let name_place = root.place("name");
+    let consumer_group_place = root.place("consumer_group");
+    root.refuse_unknown();
+
+    let (consumer_group, group) = group?;
+    Some(Manifest {
+        file: document.file().to_owned(),
+        name: name?,
+        name_place,
+        component: beside(document.file(), &component?),
+        sha256,
+        group,
+        consumer_group,
+        consumer_group_place,
+        limits,
+        grants,
+        settings,
+        build,
+        dev,
+    })
+}
+
+fn component(value: Value<'_>) -> Result<PathBuf, Fault> {
+    let text = value.text()?;
+    if text.is_empty() {
+        return Err(Fault::new(
+            "is empty",
+            "write the path of the component, for example \"target/mqlet/hello.wasm\"",
+        ));
+    }
+    if let Some((scheme, _)) = text.split_once("://") {
+        return Err(match scheme {
+            "file" => Fault::new("is a URL", "write the path alone, without file://"),
+            "http" | "https" | "oci" => {
+                Fault::not_available("download the component and write the path of the file")
+            }
+            _ => Fault::new(
+                "has a scheme nobody knows",
+                "write the path of the component",
+            ),
+        });
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn settings(section: &Section<'_, '_>) -> Vec<(String, String)> {
+    let settings = section.entries(|value| {
+        value.text().map(str::to_owned).map_err(|fault| {
+            Fault::new(
+                fault.what,
+                "settings are texts: put it in quotes; `init` gets it as it is",
+            )
+        })
+    });
+    if settings.len() > SETTINGS_MAX {
+        section.fault(
+            "",
+            Fault::new(
+                format!("has more than {SETTINGS_MAX} entries"),
+                "put them in the component",
+            ),
+        );
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const SMALLEST: &str = r#"
+name = "hello"
+component = "target/mqlet/hello.wasm"
+consumer_group = "hello-group"
+[[subscription]]
+topic = "hello"
+"#;
+
+    fn problems(text: &str, expected: &Expect) {
+        let problems = Manifest::parse(Path::new("plugin.toml"), text).expect_err("problems");
+        expected.assert_eq(&format!("{problems}\n"));
+    }
+
+    #[test]
+    fn required_keys_alone_give_the_defaults() {
+        let manifest = Manifest::parse(Path::new("plugins/a/plugin.toml"), SMALLEST)
+            .expect("a smallest manifest");
+
+        assert_eq!(manifest.name().as_str(), "hello");
+        assert_eq!(
+            manifest.component(),
+            Path::new("plugins/a/target/mqlet/hello.wasm")
+        );
+        let group = manifest.group_config();
+        assert_eq!(&**group.consumer_group(), "hello-group");
+        assert_eq!(group.consume_from_where(), ConsumeFromWhere::LastOffset);
+        assert_eq!(group.consume_message_batch_max_size(), 32);
+        assert_eq!(group.consume_timeout(), Duration::from_secs(60));
+        assert_eq!(group.subscriptions()[0].sub_string, "*");
+        assert_eq!(manifest.limits(), &Limits::default());
+        assert_eq!(manifest.grants(), &Grants::default());
+        assert!(manifest.settings().is_empty());
+        assert!(manifest.build().is_none());
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = r#"
+name = "hello"
+component = "hello.wasm"
+sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+listener = "concurrent"
+consumer_group = "hello-group"
+message_model = "clustering"
+consume_from_where = "timestamp"
+consume_timestamp = "1970-01-01T00:00:01Z"
+[[subscription]]
+topic = "hello"
+expression = "TagA || TagB"
+expression_type = "tag"
+[consume]
+consume_message_batch_max_size = 1
+consume_thread_max = 2
+consume_timeout = "3s"
+max_reconsume_times = 4
+suspend_current_queue_time = "5s"
+auto_commit = true
+pull_batch_size = 6
+pull_batch_size_in_bytes = "7KiB"
+pull_threshold_for_queue = 8
+pull_threshold_size_for_queue = "9MiB"
+consume_concurrently_max_span = 10
+[limits]
+isolation = "batch"
+memory = "11MiB"
+compute_time = "12s"
+init_time = "13s"
+host_memory = "14MiB"
+table_elements = 15
+log_lines_per_second = 16
+log_bytes_per_call = "17KiB"
+recycle_after_calls = 18
+recycle_after_age = "19m"
+[grants]
+producer = { topics = ["hello-out"], messages_per_second = 20 }
+[settings]
+z = "first"
+a = "second"
+[build]
+command = ["make", "hello.wasm"]
+watch = ["hello.c"]
+[dev]
+messages = "messages.jsonl"
+"#;
+        let manifest = Manifest::parse(Path::new("plugin.toml"), text).expect("valid");
+
+        let group = manifest.group_config();
+        assert_eq!(
+            group.consume_from_where(),
+            ConsumeFromWhere::Timestamp(1000)
+        );
+        assert_eq!(group.subscriptions()[0].tags_set.len(), 2);
+        assert_eq!(group.consume_message_batch_max_size(), 1);
+        assert_eq!(group.consume_thread_max(), 2);
+        assert_eq!(group.consume_timeout(), Duration::from_secs(3));
+        assert_eq!(group.max_reconsume_times(), Some(4));
+        assert_eq!(group.suspend_current_queue_time(), Duration::from_secs(5));
+        assert_eq!(group.pull_batch_size(), 6);
+        assert_eq!(group.pull_batch_size_in_bytes(), 7 << 10);
+        assert_eq!(group.pull_threshold_for_queue(), 8);
+        assert_eq!(group.pull_threshold_size_for_queue(), 9 << 20);
+        assert_eq!(group.consume_concurrently_max_span(), 10);
+        let limits = manifest.limits();
+        assert_eq!(limits.memory_bytes, 11 << 20);
+        assert_eq!(limits.recycle_after_age, Duration::from_secs(19 * 60));
+        let producer = manifest.grants().producer.as_ref().expect("granted");
+        assert_eq!(producer.messages_per_second, 20);
+        assert_eq!(
+            manifest.settings(),
+            [
+                ("z".to_owned(), "first".to_owned()),
+                ("a".to_owned(), "second".to_owned())
+            ]
+        );
+        assert_eq!(
+            manifest.dev().messages.as_deref(),
+            Some(Path::new("messages.jsonl"))
+        );
+    }
+
+    #[test]
+    fn all_problems_are_found_in_one_pass() {
+        problems(
+            r#"
+name = "Hello World"
+component = "oci://registry/hello:1"
+consumer_grup = "hello-group"
+[[subscription]]
+topic = "%RETRY%hello"
+expresion = "TagA"
+[consume]
+consume_timeout = 60
+pull_batch_size = 5000
+[limits]
+memori = "128MiB"
+memory = "128"
+isolation = "process"
+[grants]
+http = true
+"#,
+            &expect![[r#"
+                plugin.toml: consumer_group: is missing; add consumer_group = "hello-group"
+                plugin.toml:2: name = "Hello World": contains 'H'; write a-z, 0-9 and -, at most 63 characters, for example "order-audit"
+                plugin.toml:3: component = "oci://registry/hello:1": is not available in this version; download the component and write the path of the file
+                plugin.toml:4: consumer_grup = "hello-group": is an unknown key; did you mean "consumer_group"?
+                plugin.toml:6: subscription.topic = "%RETRY%hello": is a retry topic; name the topic that messages are first sent to; the retry topic of the group comes with it
+                plugin.toml:7: subscription.expresion = "TagA": is an unknown key; did you mean "expression"?
+                plugin.toml:9: consume.consume_timeout = 60: has no unit; write it with its unit, in quotes, for example "500ms", "30s" or "15m"
+                plugin.toml:10: consume.pull_batch_size = 5000: is out of range; must be 1 to 1024
+                plugin.toml:12: limits.memori = "128MiB": is an unknown key; did you mean "memory"?
+                plugin.toml:13: limits.memory = "128": has no unit; write it with its unit, in quotes, for example "64KiB", "128MiB" or "1GiB"
+                plugin.toml:14: limits.isolation = "process": is not available in this version; write "batch" for a fresh instance in each call
+                plugin.toml:16: grants.http = true: is not available in this version; remove it, and build the component without this import
+            "#]],
+        );
+    }
+
+    #[test]
+    fn key_that_stands_twice_is_one_clear_problem() {
+        problems(
+            &format!("name = \"other\"{SMALLEST}"),
+            &expect![[r#"
+                plugin.toml:2: name: stands twice; remove one of the two
+            "#]],
+        );
+    }
+
+    #[test]
+    fn broken_toml_names_the_line_and_nothing_that_follows_from_it() {
+        problems(
+            &SMALLEST.replace("[[subscription]]", "[[subscription"),
+            &expect![[r#"
+                plugin.toml:5: is not TOML: unclosed array table, expected `]]`; correct this line
+            "#]],
+        );
+    }
+
+    #[test]
+    fn arbitrary_text_never_panics() {
+        let mut text = SMALLEST.to_owned();
+        for end in (0..SMALLEST.len()).rev() {
+            let _ = Manifest::parse(Path::new("plugin.toml"), &text[..end]);
+        }
+        for garbage in [
+            "\u{0}",
+            "=",
+            "[[[[",
+            "a.b.c = {",
+            "name = 'ü",
+            "\u{feff}name=1",
+        ] {
+            text.insert_str(5, garbage);
+            let _ = Manifest::parse(Path::new("plugin.toml"), &text);
+        }
+    }
+}

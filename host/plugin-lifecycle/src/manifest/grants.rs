@@ -1,0 +1,79 @@
+//! `[grants]`: what reaches outside the box. Nothing by default.
+
+use std::collections::BTreeSet;
+
+use crate::document::Section;
+use crate::manifest::group;
+use crate::problem::Fault;
+use crate::value::Value;
+
+/// Sends a plugin may make in a second, when its grant names no number.
+pub const MESSAGES_PER_SECOND_DEFAULT: u32 = 1000;
+
+/// What a plugin may reach.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Grants {
+    /// Sending; `None` refuses every send.
+    pub producer: Option<ProducerGrant>,
+}
+
+/// `producer = { topics = […], messages_per_second = … }`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProducerGrant {
+    /// Where it may send; not empty, each name checked.
+    pub topics: BTreeSet<String>,
+    /// More are refused with `rate-limited`.
+    pub messages_per_second: u32,
+}
+
+/// Reads `[grants]`.
+pub(super) fn read(section: Section<'_, '_>) -> Grants {
+    let grants = Grants {
+        producer: producer(&section),
+    };
+    for key in ["http", "keyvalue", "config", "folder"] {
+        section.not_yet(
+            key,
+            "remove it, and build the component without this import",
+        );
+    }
+    section.refuse_unknown();
+    grants
+}
+
+fn producer(grants: &Section<'_, '_>) -> Option<ProducerGrant> {
+    if !grants.has("producer") {
+        return None;
+    }
+    let section = grants.section("producer");
+    let topics = section.required("topics", "[\"hello-out\"]", topics);
+    let messages_per_second = section.or(
+        "messages_per_second",
+        MESSAGES_PER_SECOND_DEFAULT,
+        |value| {
+            value
+                .count(1..=1_000_000)
+                .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+        },
+    );
+    section.refuse_unknown();
+    Some(ProducerGrant {
+        topics: topics?,
+        messages_per_second,
+    })
+}
+
+fn topics(value: Value<'_>) -> Result<BTreeSet<String>, Fault> {
+    let topics = value.texts()?;
+    if topics.is_empty() {
+        return Err(Fault::new(
+            "grants nothing",
+            "name the topics the plugin may send to, or remove the grant",
+        ));
+    }
+    for topic in &topics {
+        group::check_topic(topic)
+            .map_err(|fault| Fault::new(format!("\"{topic}\" {}", fault.what), fault.remedy))?;
+    }
+    Ok(topics.into_iter().map(str::to_owned).collect())
+}

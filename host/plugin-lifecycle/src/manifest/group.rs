@@ -1,0 +1,257 @@
+//! The part of a manifest that is RocketMQ's: group, subscriptions, `[consume]`.
+//!
+//! Ranges and defaults are `consumer::config`'s; this file reads kinds and units and
+//! says in a person's words what the rules refuse.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
+use consumer::listener::MessageModel;
+use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError};
+use protocol::topic::{self, NameError};
+
+use crate::document::Section;
+use crate::problem::Fault;
+use crate::value::Value;
+
+/// RocketMQ's own bound for `consumeTimeout`.
+const CONSUME_TIMEOUT_MAX: Duration = Duration::from_secs(180 * 60);
+/// RocketMQ's own bound for `suspendCurrentQueueTimeMillis`.
+const SUSPEND_MAX: Duration = Duration::from_secs(30);
+
+/// The group's name and configuration; `None` only beside a problem.
+pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder)> {
+    let consumer_group = root.required("consumer_group", "\"hello-group\"", |value| {
+        let group = value.text()?;
+        topic::check_group_name(group).map_err(|error| name_fault(&error))?;
+        Ok(group.to_owned())
+    });
+    let message_model = root.or("message_model", MessageModel::Clustering, |value| {
+        value.choice(
+            &[("clustering", MessageModel::Clustering)],
+            &[(
+                "broadcasting",
+                "write \"clustering\"; for every host to get every message, give each host a group of its own",
+            )],
+        )
+    });
+    let consume_from_where = consume_from_where(root);
+    let subscriptions = subscriptions(root);
+    let builder = GroupConfig::builder(consumer_group.as_deref().unwrap_or("none"))
+        .message_model(message_model)
+        .consume_from_where(consume_from_where);
+    let builder = subscriptions
+        .iter()
+        .cloned()
+        .fold(builder, GroupConfigBuilder::subscription);
+    let builder = consume(root.section("consume"), builder);
+
+    if let Err(error) = builder.clone().build() {
+        // Names and subscriptions have been reported above, with their line.
+        for problem in error.problems {
+            if let Some(key) = problem.key.strip_prefix("consume.") {
+                root.section("consume")
+                    .fault(key, Fault::new("is out of range", problem.rule));
+            }
+        }
+        return None;
+    }
+    Some((consumer_group?, builder))
+}
+
+fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
+    #[derive(Clone, Copy)]
+    enum Word {
+        Last,
+        First,
+        Timestamp,
+    }
+    let word = root.or("consume_from_where", Word::Last, |value| {
+        value.choice(
+            &[
+                ("last_offset", Word::Last),
+                ("first_offset", Word::First),
+                ("timestamp", Word::Timestamp),
+            ],
+            &[],
+        )
+    });
+    let timestamp = root.optional("consume_timestamp", |value| {
+        let since_epoch = value.timestamp()?.duration_since(UNIX_EPOCH);
+        let milliseconds = since_epoch.unwrap_or_default().as_millis();
+        Ok(u64::try_from(milliseconds).unwrap_or(u64::MAX))
+    });
+    match (word, timestamp) {
+        (Word::Last, None) => ConsumeFromWhere::LastOffset,
+        (Word::First, None) => ConsumeFromWhere::FirstOffset,
+        (Word::Timestamp, Some(unix_ms)) => ConsumeFromWhere::Timestamp(unix_ms),
+        (Word::Timestamp, None) => {
+            if !root.has("consume_timestamp") {
+                root.missing(
+                    "consume_timestamp",
+                    "add consume_timestamp = \"2026-11-30T08:00:00Z\", since consume_from_where is \"timestamp\"",
+                );
+            }
+            ConsumeFromWhere::LastOffset
+        }
+        (Word::Last | Word::First, Some(_)) => {
+            root.fault(
+                "consume_timestamp",
+                Fault::new(
+                    "has no effect",
+                    "set consume_from_where = \"timestamp\", or remove it",
+                ),
+            );
+            ConsumeFromWhere::LastOffset
+        }
+    }
+}
+
+fn subscriptions(root: &Section<'_, '_>) -> Vec<SubscriptionData> {
+    if !root.has("subscription") {
+        root.missing(
+            "subscription",
+            "add a table [[subscription]] with topic = \"hello\"",
+        );
+    }
+    let mut subscriptions: Vec<SubscriptionData> = Vec::new();
+    for section in root.list("subscription") {
+        let topic = section.required("topic", "\"hello\"", |value| {
+            let topic = value.text()?;
+            check_topic(topic)?;
+            Ok(topic.to_owned())
+        });
+        section.optional("expression_type", |value| {
+            value.choice(
+                &[("tag", ())],
+                &[("sql92", "write \"tag\" and an expression of tags, and let the listener look at properties")],
+            )
+        });
+        let named = topic.as_deref().unwrap_or_default();
+        let subscription = section.or("expression", Some(SubscriptionData::all(named)), |value| {
+            SubscriptionData::build(named, value.text()?, ExpressionType::Tag)
+                .map(Some)
+                .map_err(|error| expression_fault(&error))
+        });
+        if subscriptions.iter().any(|other| other.topic == named) {
+            section.fault(
+                "topic",
+                Fault::new(
+                    "stands in two subscriptions",
+                    "join them in one expression, for example \"TagA || TagB\"",
+                ),
+            );
+        } else if topic.is_some() {
+            subscriptions.extend(subscription);
+        }
+        section.refuse_unknown();
+    }
+    subscriptions
+}
+
+/// A topic that a plugin may name.
+pub(super) fn check_topic(topic: &str) -> Result<(), Fault> {
+    topic::check_topic_name(topic).map_err(|error| name_fault(&error))?;
+    if topic::is_retry_topic(topic) {
+        return Err(Fault::new(
+            "is a retry topic",
+            "name the topic that messages are first sent to; the retry topic of the group comes with it",
+        ));
+    }
+    if topic::is_system_topic(topic) {
+        return Err(Fault::new(
+            "is a topic of the broker itself",
+            "name a topic of your own",
+        ));
+    }
+    Ok(())
+}
+
+fn consume(section: Section<'_, '_>, mut builder: GroupConfigBuilder) -> GroupConfigBuilder {
+    let count = |key| section.optional(key, |value| value.count_u32());
+    let time =
+        |key, max| section.optional(key, |value| value.duration(Duration::from_millis(1)..=max));
+    if let Some(value) = count("consume_message_batch_max_size") {
+        builder = builder.consume_message_batch_max_size(value);
+    }
+    if let Some(value) = count("consume_thread_max") {
+        builder = builder.consume_thread_max(value);
+    }
+    if let Some(value) = time("consume_timeout", CONSUME_TIMEOUT_MAX) {
+        builder = builder.consume_timeout(value);
+    }
+    if let Some(value) = section.optional("max_reconsume_times", max_reconsume_times) {
+        builder = builder.max_reconsume_times(value);
+    }
+    if let Some(value) = time("suspend_current_queue_time", SUSPEND_MAX) {
+        builder = builder.suspend_current_queue_time(value);
+    }
+    section.optional("auto_commit", |value| {
+        if value.boolean()? {
+            Ok(())
+        } else {
+            Err(Fault::not_available(
+                "remove it: only orderly listeners commit for themselves",
+            ))
+        }
+    });
+    if let Some(value) = count("pull_batch_size") {
+        builder = builder.pull_batch_size(value);
+    }
+    let bytes = section.optional("pull_batch_size_in_bytes", |value| {
+        value.byte_size(1..=i32::MAX as u64)
+    });
+    if let Some(value) = bytes {
+        builder = builder.pull_batch_size_in_bytes(u32::try_from(value).unwrap_or(u32::MAX));
+    }
+    if let Some(value) = count("pull_threshold_for_queue") {
+        builder = builder.pull_threshold_for_queue(value);
+    }
+    let bytes = section.optional("pull_threshold_size_for_queue", |value| {
+        value.byte_size(1 << 20..=1 << 30)
+    });
+    if let Some(value) = bytes {
+        builder = builder.pull_threshold_size_for_queue(value);
+    }
+    if let Some(value) = count("consume_concurrently_max_span") {
+        builder = builder.consume_concurrently_max_span(value);
+    }
+    section.refuse_unknown();
+    builder
+}
+
+fn max_reconsume_times(value: Value<'_>) -> Result<u32, Fault> {
+    match value {
+        Value::Toml(toml::de::DeValue::String(text)) if text == "forever" => Err(Fault::new(
+            "is for orderly listeners, which are not available in this version",
+            "write a number, for example 16; messages that fail more often become dead letters",
+        )),
+        _ => value.count_u32(),
+    }
+}
+
+fn name_fault(error: &NameError) -> Fault {
+    match error {
+        NameError::Blank { what } => Fault::new("is blank", format!("give the {what} a name")),
+        NameError::Character { character, .. } => Fault::new(
+            format!("contains {character:?}"),
+            "RocketMQ allows letters, digits, %, |, _ and -",
+        ),
+        NameError::TooLong {
+            length, length_max, ..
+        } => Fault::new(
+            format!("has {length} characters"),
+            format!("RocketMQ allows {length_max}"),
+        ),
+    }
+}
+
+fn expression_fault(error: &SubscriptionError) -> Fault {
+    match error {
+        SubscriptionError::NoTag { .. } => Fault::new(
+            "names no tag",
+            "write \"*\" for every message, or tags such as \"TagA || TagB\"",
+        ),
+        SubscriptionError::Empty { .. } => Fault::new("is empty", "write a condition"),
+    }
+}
