@@ -1,1 +1,49 @@
-fn main() {}
+//! Developer tasks: `cargo xtask NAME`.
+//!
+//! One file for each task. Nothing here is part of the product, and nothing of the
+//! product that needs wasmtime is used here, so that the first task of a fresh clone
+//! starts after seconds.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command for people, who read its output"
+)]
+
+mod bench;
+mod check;
+mod guests;
+mod process;
+mod repository;
+mod wit;
+
+use clap::{Parser, Subcommand};
+
+/// Developer tasks.
+#[derive(Parser, Debug)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// Run every check; what this accepts can be merged.
+    Check(check::Arguments),
+    /// Build the test guests into target/guests.
+    Guests(guests::Arguments),
+    /// Run the benchmarks.
+    Bench(bench::Arguments),
+    /// Check the contract in wit/ and list its worlds.
+    Wit,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().task {
+        Task::Check(arguments) => check::run(&arguments),
+        Task::Guests(arguments) => guests::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Wit => wit::run(),
+    }
+}

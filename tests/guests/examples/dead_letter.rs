@@ -1,0 +1,22 @@
+//! Every message goes to the dead letters with the reason "ID is not wanted".
+
+wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
+
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
+struct Listener;
+
+impl Guest for Listener {
+    fn consume_message(
+        messages: Vec<Message>,
+        _context: BatchContext,
+    ) -> Result<ConsumeStatus, String> {
+        Ok(ConsumeStatus::Each(
+            messages
+                .iter()
+                .map(|message| Outcome::DeadLetter(format!("{} is not wanted", message.message_id)))
+                .collect(),
+        ))
+    }
+}
+
+export!(Listener);

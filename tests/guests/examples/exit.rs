@@ -1,0 +1,17 @@
+//! Leaves the process with status 3.
+
+wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
+
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+struct Listener;
+
+impl Guest for Listener {
+    fn consume_message(
+        _messages: Vec<Message>,
+        _context: BatchContext,
+    ) -> Result<ConsumeStatus, String> {
+        std::process::exit(3)
+    }
+}
+
+export!(Listener);

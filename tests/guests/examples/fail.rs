@@ -1,0 +1,17 @@
+//! Every batch fails with the text "always fails".
+
+wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
+
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+struct Listener;
+
+impl Guest for Listener {
+    fn consume_message(
+        _messages: Vec<Message>,
+        _context: BatchContext,
+    ) -> Result<ConsumeStatus, String> {
+        Err("always fails".to_owned())
+    }
+}
+
+export!(Listener);

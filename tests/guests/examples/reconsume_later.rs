@@ -1,0 +1,17 @@
+//! Every batch comes again with delay level 1.
+
+wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
+
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+struct Listener;
+
+impl Guest for Listener {
+    fn consume_message(
+        _messages: Vec<Message>,
+        _context: BatchContext,
+    ) -> Result<ConsumeStatus, String> {
+        Ok(ConsumeStatus::ReconsumeLater(Some(1)))
+    }
+}
+
+export!(Listener);

@@ -1,0 +1,56 @@
+//! Sends each message on: to the topic in its property "to", else to its own topic with "-out"
+//! appended; body, tag and keys as they came, property "from" with the message id. The property
+//! "how" may be "batch" (all of the batch in one) or "oneway". Fails with the error's name.
+
+wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
+
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+use guests::property;
+use mqlet::listener::producer::{self, OutgoingMessage};
+use wasi::logging::logging::{Level, log};
+
+struct Listener;
+
+impl Guest for Listener {
+    fn consume_message(
+        messages: Vec<Message>,
+        context: BatchContext,
+    ) -> Result<ConsumeStatus, String> {
+        let outgoing = messages.iter().map(|message| OutgoingMessage {
+            topic: property(&message.properties, "to")
+                .unwrap_or_else(|| format!("{}-out", context.topic)),
+            body: message.body.clone(),
+            tags: property(&message.properties, "TAGS"),
+            keys: property(&message.properties, "KEYS")
+                .iter()
+                .flat_map(|keys| keys.split(' '))
+                .map(str::to_owned)
+                .collect(),
+            properties: vec![("from".to_owned(), message.message_id.clone())],
+            delay_level: None,
+            sharding_key: property(&message.properties, "sharding-key"),
+            flag: message.flag,
+        });
+        let outgoing: Vec<_> = outgoing.collect();
+        let how = property(&messages[0].properties, "how").unwrap_or_default();
+        let results = match how.as_str() {
+            "batch" => producer::send_batch(&outgoing),
+            "oneway" => outgoing
+                .iter()
+                .try_for_each(producer::send_oneway)
+                .map(|()| Vec::new()),
+            _ => outgoing.iter().map(producer::send).collect(),
+        };
+        let results = results.map_err(|error| format!("{error:?}"))?;
+        for result in results {
+            let line = format!(
+                "sent {} to {} {}",
+                result.message_id, result.broker_name, result.queue_id
+            );
+            log(Level::Info, "send", &line);
+        }
+        Ok(ConsumeStatus::ConsumeSuccess(None))
+    }
+}
+
+export!(Listener);

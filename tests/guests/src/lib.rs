@@ -1,0 +1,23 @@
+//! What several test guests need to read a message.
+//!
+//! The guests use the contract's bindings bare, without the SDK: what is tested with
+//! them is the host, and a guest that misbehaves needs what an SDK keeps away from
+//! its users. Each guest is one file in `examples/`; what it does stands at its top.
+
+/// The body as text; what is not UTF-8 is replaced.
+pub fn text(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).into_owned()
+}
+
+/// The value of a property of a message, from the broker's encoding.
+pub fn property(properties: &[u8], name: &str) -> Option<String> {
+    properties
+        .split(|byte| *byte == 2)
+        .filter_map(|pair| {
+            let mut parts = pair.splitn(2, |byte| *byte == 1);
+            Some((parts.next()?, parts.next()?))
+        })
+        .filter(|(key, _)| *key == name.as_bytes())
+        .last()
+        .map(|(_, value)| text(value))
+}
