@@ -1,6 +1,7 @@
 //! `host:port` in every form: names, IPv4, IPv6 with and without brackets.
 
 use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -42,20 +43,38 @@ pub struct ParseAddressError {
 impl FromStr for Address {
     type Err = ParseAddressError;
 
-    /// Splits at the last colon, as RocketMQ does (`RemotingUtil#string2SocketAddress`).
+    /// Splits at the last colon, as RocketMQ does (`NetworkUtil#string2SocketAddress`).
+    ///
+    /// Differs from RocketMQ: blanks around are ignored, an empty host is an error instead
+    /// of the local one, and what has colons must be an IPv6 address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = || ParseAddressError {
             text: text.to_owned(),
         };
         let (host, port) = text.trim().rsplit_once(':').ok_or_else(error)?;
-        let host = match host.strip_prefix('[') {
-            Some(inner) => inner.strip_suffix(']').ok_or_else(error)?,
-            None => host,
+        let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        let host = bracketed.unwrap_or(host);
+        let valid = if bracketed.is_some() || host.contains(':') {
+            is_ipv6(host)
+        } else {
+            !host.is_empty() && !host.contains(|c: char| "[]/".contains(c) || c <= ' ')
         };
-        if host.is_empty() || host.contains(['[', ']', '/', ' ']) {
+        if !valid || !port.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(error());
         }
         Ok(Self::new(host, port.parse().map_err(|_| error())?))
+    }
+}
+
+/// With or without a zone (`fe80::1%eth0`).
+fn is_ipv6(host: &str) -> bool {
+    let (ip, zone) = host.split_once('%').unwrap_or((host, "zone"));
+    ip.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && !zone.contains(|c| c <= ' ')
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::new(&address.ip().to_string(), address.port())
     }
 }
 

@@ -4,6 +4,7 @@ pub mod address;
 pub mod body;
 pub mod code;
 pub mod command;
+pub mod delay_level;
 pub mod ext_fields;
 pub mod header;
 pub mod instant;
