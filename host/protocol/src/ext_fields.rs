@@ -68,6 +68,12 @@ impl ExtFields {
         self.fields.is_empty()
     }
 
+    /// About as many bytes as they take in JSON.
+    pub(crate) fn json_bytes_estimate(&self) -> usize {
+        // Quotes, colon and comma; a few escapes.
+        self.text.len() + 6 * self.fields.len() + self.text.len() / 16
+    }
+
     fn append(&mut self, text: &str) -> Range<usize> {
         let start = self.text.len();
         self.text.push_str(text);

@@ -12,6 +12,7 @@ pub(crate) mod scanner;
 mod serialize;
 mod tree;
 
+pub(crate) use deserialize::integer;
 pub(crate) use serialize::object_keys;
 
 use serde::Serialize;

@@ -6,6 +6,7 @@ pub mod code;
 pub mod command;
 pub mod delay_level;
 pub mod ext_fields;
+pub mod frame;
 pub mod header;
 pub mod instant;
 pub mod json_dialect;
