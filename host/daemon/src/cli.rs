@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 }
 
 /// Flags of every command.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArguments {
     /// How results are printed on standard output: text for people, or JSON, one value a line

@@ -9,6 +9,7 @@ use clap::Parser as _;
 
 mod cli;
 mod commands;
+mod config;
 mod exit;
 mod output;
 

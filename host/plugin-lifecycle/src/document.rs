@@ -101,7 +101,7 @@ impl<'t> Document<'t> {
     /// Adds a problem of the key, wherever its value was given. A key that stands
     /// nowhere gets the file as its place.
     pub fn fault(&self, key: &str, fault: Fault) {
-        if let Some((stronger, _)) = self.stronger(key) {
+        if let Some(stronger) = self.stronger(key) {
             self.problems.borrow_mut().push(Problem {
                 place: stronger.place.clone(),
                 key: Some(key.to_owned()),
@@ -125,7 +125,11 @@ impl<'t> Document<'t> {
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(Problem::line);
-        for (unused, _) in self.overrides.into_iter().filter(|(_, used)| !used.get()) {
+        for (unused, _) in self
+            .overrides
+            .into_iter()
+            .filter(|(_, asked_for)| !asked_for.get())
+        {
             problems.push(Problem {
                 place: unused.place,
                 key: Some(unused.key),
@@ -161,13 +165,17 @@ impl<'t> Document<'t> {
         });
     }
 
-    fn stronger(&self, key: &str) -> Option<&(Override, Cell<bool>)> {
-        let same = |one: &str| {
-            one.chars()
-                .map(|c| if c == '-' { '_' } else { c })
-                .eq(key.chars().map(|c| if c == '-' { '_' } else { c }))
-        };
-        self.overrides.iter().rev().find(|(one, _)| same(&one.key))
+    /// The last override of a key; with it all of them were asked for.
+    fn stronger(&self, key: &str) -> Option<&Override> {
+        let plain = |c: char| if c == '-' { '_' } else { c };
+        let mut last = None;
+        for (one, asked_for) in &self.overrides {
+            if one.key.chars().map(plain).eq(key.chars().map(plain)) {
+                asked_for.set(true);
+                last = Some(one);
+            }
+        }
+        last
     }
 
     /// Spans of a key and its value by dotted path (not through lists).
@@ -242,8 +250,7 @@ impl<'d, 't> Section<'d, 't> {
     ) -> Option<T> {
         self.asked.borrow_mut().push(key);
         let path = self.path(key);
-        if let Some((stronger, used)) = self.document.stronger(&path) {
-            used.set(true);
+        if let Some(stronger) = self.document.stronger(&path) {
             return read(Value::Text(&stronger.text))
                 .map_err(|fault| self.document.fault(&path, fault))
                 .ok();
@@ -426,7 +433,7 @@ impl<'d, 't> Section<'d, 't> {
 
     /// Where a key was given; the table when it was not.
     pub fn place(&self, key: &str) -> Place {
-        if let Some((stronger, _)) = self.document.stronger(&self.path(key)) {
+        if let Some(stronger) = self.document.stronger(&self.path(key)) {
             return stronger.place.clone();
         }
         let span = self.entry(key).map(|(name, _)| name.span());

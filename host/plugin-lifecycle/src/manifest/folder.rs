@@ -108,7 +108,10 @@ pub fn shared_group(second: &Manifest, first: &Manifest) -> Fault {
 }
 
 /// The text of a file that a person wrote.
-pub(crate) fn read(file: &Path) -> Result<String, Problem> {
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(file: &Path) -> Result<String, Problem> {
     let opened = fs::File::open(file).map_err(|error| unreadable(file, &error))?;
     let mut bytes = Vec::new();
     opened

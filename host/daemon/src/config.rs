@@ -1,0 +1,180 @@
+//! `Config`: file, environment and flags, turned into checked values; all problems at
+//! once.
+//!
+//! Past this point nobody checks again. `mqlet.toml` is read by `file`, variables and
+//! flags come from `overrides`; `problem` shows what is wrong to people and programs.
+
+pub(crate) mod file;
+pub(crate) mod folders;
+pub(crate) mod overrides;
+pub(crate) mod problem;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plugin_lifecycle::document::{Document, Override};
+use plugin_lifecycle::manifest::{Manifest, folder};
+use plugin_lifecycle::problem::Problem;
+use protocol::Address;
+
+use crate::cli::LogFormat;
+
+/// Everything a host is told.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The process.
+    pub(crate) host: HostConfig,
+    /// Its log.
+    pub(crate) log: LogConfig,
+    /// At least one, by name.
+    pub(crate) tenants: Vec<TenantConfig>,
+}
+
+/// `[host]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HostConfig {
+    /// Threads of the runtime.
+    pub(crate) worker_threads: usize,
+    /// Calls under way, all tenants together.
+    pub(crate) calls_max: u32,
+    /// Fetched and not finished, all tenants together.
+    pub(crate) buffer_bytes: u64,
+    /// Slots of the instance pool.
+    pub(crate) instances_max: u32,
+    /// Compiled components; made with mode 0700.
+    pub(crate) cache_dir: PathBuf,
+    /// What must outlive the process.
+    pub(crate) state_dir: PathBuf,
+    /// How long calls under way may take to end.
+    pub(crate) drain_timeout: Duration,
+}
+
+/// `[log]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LogConfig {
+    /// A filter that `tracing` can read.
+    pub(crate) level: String,
+    /// Text or JSON.
+    pub(crate) format: LogFormat,
+}
+
+/// `[tenants.NAME]`: one cluster and its plugins.
+#[derive(Debug)]
+pub(crate) struct TenantConfig {
+    /// The table's name.
+    pub(crate) name: Arc<str>,
+    /// Not empty.
+    pub(crate) namesrv_addr: Vec<Address>,
+    /// Folder of manifests.
+    pub(crate) plugins_folder: PathBuf,
+    /// Its manifests, by path; names and groups are unique. Not empty.
+    pub(crate) plugins: Vec<Manifest>,
+    /// Calls under way; at most the host's.
+    pub(crate) calls_max: u32,
+    /// Fetched and not finished; all shares fit the host's.
+    pub(crate) buffer_bytes: u64,
+}
+
+/// What a file was found to say: as much of it as could be read, and every problem.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// `None` beside problems.
+    pub(crate) config: Option<Config>,
+    /// Manifests that are in order, tenant by tenant, whatever else is wrong: `check`
+    /// looks at their components too.
+    pub(crate) manifests: Vec<(Arc<str>, Manifest)>,
+    /// Not to be run when there is one.
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Config {
+    /// Reads a configuration file and every manifest it names. Opens no socket.
+    pub(crate) fn load(file: &Path, overrides: Vec<Override>) -> Loaded {
+        let nothing = |problems| Loaded {
+            config: None,
+            manifests: Vec::new(),
+            problems,
+        };
+        let text = match folder::read(file) {
+            Ok(text) => text,
+            Err(problem) => return nothing(vec![problem]),
+        };
+        let document = match Document::parse(file, &text, overrides) {
+            Ok(document) => document,
+            Err(problems) => return nothing(problems),
+        };
+        let (host, log, tenants) = file::read(&document);
+        let mut problems = document.into_problems();
+
+        let mut manifests = Vec::new();
+        let mut complete = Vec::new();
+        for mut tenant in tenants {
+            let (plugins, of_plugins) = folder::load(&tenant.plugins_folder);
+            problems.extend(of_plugins);
+            let named = plugins
+                .iter()
+                .map(|plugin| (Arc::clone(&tenant.name), plugin.clone()));
+            manifests.extend(named);
+            tenant.plugins = plugins;
+            complete.push(tenant);
+        }
+        problems.extend(shared_groups(&complete));
+        let config = Config {
+            host,
+            log,
+            tenants: complete,
+        };
+        Loaded {
+            config: problems.is_empty().then_some(config),
+            manifests,
+            problems,
+        }
+    }
+}
+
+/// `[host]` and `[log]` of a command that has no file.
+///
+/// # Errors
+/// All problems of the environment and the flags.
+pub(crate) fn without_file(
+    overrides: Vec<Override>,
+) -> Result<(HostConfig, LogConfig), plugin_lifecycle::Problems> {
+    // Tenants are the file's; a variable about one says nothing here.
+    let overrides = overrides
+        .into_iter()
+        .filter(|one| !one.key.starts_with("tenants."))
+        .collect();
+    let document = Document::parse(Path::new("mqlet.toml"), "", overrides)
+        .map_err(plugin_lifecycle::Problems)?;
+    let root = document.root();
+    let host = file::host(&document, root.section("host"));
+    let log = file::log(root.section("log"));
+    plugin_lifecycle::Problems::none_or(document.into_problems(), (host, log))
+}
+
+/// Tenants are clusters, but two may name the same one: a group has one plugin there too.
+fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, second) in tenants.iter().enumerate() {
+        let same_cluster = tenants[..index].iter().filter(|first| {
+            first
+                .namesrv_addr
+                .iter()
+                .any(|address| second.namesrv_addr.contains(address))
+        });
+        for first in same_cluster {
+            for plugin in &second.plugins {
+                let other = first
+                    .plugins
+                    .iter()
+                    .find(|other| other.consumer_group() == plugin.consumer_group());
+                if let Some(other) = other {
+                    problems
+                        .push(plugin.consumer_group_problem(folder::shared_group(plugin, other)));
+                }
+            }
+        }
+    }
+    problems
+}
