@@ -5,11 +5,14 @@
 //! take their place in a slot, which is what the consumer calls. Replacing a revision is
 //! the same path again, with the old one serving until the new one is ready.
 //!
-//! Reading order: [`manifest`], [`revision`], then how files are read: [`document`],
+//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
 
 pub mod manifest;
 pub mod revision;
+
+pub mod artifact;
+pub mod compile_cache;
 
 pub mod document;
 pub mod problem;

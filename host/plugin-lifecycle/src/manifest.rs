@@ -36,6 +36,7 @@ pub struct Manifest {
     name: PluginName,
     name_place: Place,
     component: PathBuf,
+    component_place: Place,
     sha256: Option<Digest>,
     group: GroupConfigBuilder,
     consumer_group: String,
@@ -141,6 +142,12 @@ impl Manifest {
         problem(&self.name_place, "name", self.name.as_str(), fault)
     }
 
+    /// A problem of this plugin's component, for whoever looks at it.
+    pub fn component_problem(&self, fault: Fault) -> Problem {
+        let path = self.component.display().to_string();
+        problem(&self.component_place, "component", &path, fault)
+    }
+
     /// A problem of this plugin's group, for whoever compares plugins.
     pub fn consumer_group_problem(&self, fault: Fault) -> Problem {
         problem(
@@ -201,6 +208,7 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
     let settings = settings(&root.section("settings"));
     let build = build::read(document.file(), root.section("build"));
     let dev = build::read_dev(document.file(), root.section("dev"));
+    let component_place = root.place("component");
     let name_place = root.place("name");
     let consumer_group_place = root.place("consumer_group");
     root.refuse_unknown();
@@ -211,6 +219,7 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
         name: name?,
         name_place,
         component: beside(document.file(), &component?),
+        component_place,
         sha256,
         group,
         consumer_group,
