@@ -11,8 +11,8 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use plugin_build::{CargoBuild, RustToolchain, write_component};
-use wit_bindgen_core::wit_parser::Resolve;
 use wit_bindgen_core::Files;
+use wit_bindgen_core::wit_parser::Resolve;
 
 use crate::{process, repository};
 

@@ -14,7 +14,10 @@ use std::time::SystemTime;
 /// When there is no such guest, or it is not built, or its source is newer.
 pub fn path(name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let artifact = repository.join("target/guests").join(name).with_extension("wasm");
+    let artifact = repository
+        .join("target/guests")
+        .join(name)
+        .with_extension("wasm");
     let source = source(&repository.join("tests/guests"), name);
     match (modified(&artifact), source.as_deref().and_then(modified)) {
         (Some(_), None) if name == CORE_MODULE => artifact,
@@ -22,7 +25,11 @@ pub fn path(name: &str) -> PathBuf {
         (Some(built), Some(written)) if built >= written => artifact,
         (built, _) => panic!(
             "guest {name} is {}; run `cargo xtask guests`",
-            if built.is_some() { "older than its source" } else { "not built" }
+            if built.is_some() {
+                "older than its source"
+            } else {
+                "not built"
+            }
         ),
     }
 }

@@ -1,0 +1,48 @@
+//! Write a RocketMQ listener that runs in mqlet.
+//!
+//! ```
+//! use mqlet_guest::{ConcurrentListener, Error, Message, Outcome, info};
+//!
+//! #[derive(Default)]
+//! struct Hello;
+//!
+//! impl ConcurrentListener for Hello {
+//!     fn consume_message(&mut self, message: Message<'_>) -> Result<Outcome, Error> {
+//!         info!("hello, {}", message.body_text()?);
+//!         Ok(Outcome::Done)
+//!     }
+//! }
+//!
+//! mqlet_guest::export!(Hello);
+//! ```
+//!
+//! That is a whole plugin; its crate is a `cdylib`. Reading order: [`listener`] has the
+//! traits to implement, [`Message`] what they are given, [`Outcome`] what they answer,
+//! [`Lifecycle`] start and end, [`call`] facts about the running call, [`producer`]
+//! sending, [`log`] and the macros [`info!`], [`warn!`] and their siblings log lines, and
+//! [`testing`] unit tests on your own machine, without a host.
+//!
+//! The crate adds ease, no semantics: those are the contract's, `wit/` in mqlet's
+//! repository.
+
+#[doc(hidden)]
+pub mod bindings;
+pub mod call;
+#[doc(hidden)]
+pub mod export;
+mod lifecycle;
+pub mod listener;
+pub mod log;
+mod message;
+mod outcome;
+pub mod producer;
+#[cfg(not(target_family = "wasm"))]
+pub mod testing;
+
+pub use lifecycle::{Lifecycle, Settings};
+pub use listener::{ConcurrentBatchListener, ConcurrentListener};
+pub use message::{Batch, Message, Properties};
+pub use outcome::{ConsumeStatus, Outcome};
+
+/// Any error: `?` works on every error type, and texts become one with `.into()`.
+pub type Error = Box<dyn std::error::Error>;
