@@ -140,6 +140,16 @@ impl MessageBatch {
         decode::decode(frame_body, limits)
     }
 
+    /// Whether the first message of a pull answer is stored compressed, seen without
+    /// decoding anything: decoding such an answer takes much longer than reading it.
+    pub fn begins_compressed(frame_body: &[u8]) -> bool {
+        frame_body
+            .get(at::SYS_FLAG..at::SYS_FLAG + 4)
+            .and_then(|flag| flag.try_into().ok())
+            .map(|flag| MessageSysFlag(i32::from_be_bytes(flag)))
+            .is_some_and(|flag| flag.contains(MessageSysFlag::COMPRESSED))
+    }
+
     /// Number of messages.
     pub fn len(&self) -> usize {
         self.records.len()
