@@ -1,1 +1,272 @@
+//! The shell around the consumer rules: runs one [`consumer::Client`], sends its
+//! requests, calls the listeners, keeps its time, and stops it in order.
+//!
+//! It holds no policy. What to pull, commit or retry is decided in `consumer`; who the
+//! listeners are is decided above. One task owns the client and waits for nobody;
+//! everything that takes time happens beside it and reports back.
+//!
+//! Reading order: this file ([`Driver`]), `client_task` (the owner's loop), `mailbox`
+//! (what is reported to it), `requests` (out to the brokers and back), `consume_pool`
+//! (out to the listeners and back), [`producer`], [`shutdown`], [`event`].
+//!
+//! ```text
+//!            commands (bounded)            poll_request ──► requests ──► RemotingClient
+//!  Driver ───────────────────► client task                     │ decodes on the reader task
+//!                                  ▲  │                        │
+//!                       mailbox ───┘  └► poll_consume_request ─┼─► consume pool ─► listener
+//!                          ▲                                   │        │
+//!                          └───────────────────────────────────┴────────┘
+//! ```
 
+mod client_task;
+mod consume_pool;
+pub mod event;
+mod mailbox;
+pub mod producer;
+mod requests;
+pub mod shutdown;
+
+pub use consume_pool::HostPermits;
+pub use event::Event;
+pub use shutdown::StopReport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consumer::listener::MessageListener;
+use consumer::publish::MessageProducer;
+use consumer::{ClientConfig, ClientStatus, GroupConfig, SubscribeError};
+use remoting::{RemotingConfig, RemotingStats};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use client_task::Command;
+use producer::Producer;
+
+/// Commands that may wait for the client task. Senders wait for room.
+const COMMANDS_MAX: usize = 256;
+
+/// Hears every event of a client and of its shell; called on the tasks where they
+/// happen. Must not block.
+pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// What a driver needs to know.
+#[derive(Clone, Debug)]
+pub struct DriverConfig {
+    /// The rules' own.
+    pub client: ClientConfig,
+    /// Connections.
+    pub remoting: RemotingConfig,
+    /// Calls under way in the whole process.
+    pub permits: HostPermits,
+    /// Calls under way of this client (its tenant).
+    pub calls_max: usize,
+    /// How long the calls of a group that leaves may still run before they are killed.
+    pub drain_timeout: Duration,
+}
+
+impl DriverConfig {
+    /// 256 calls at once, 30 s to drain.
+    pub fn new(client: ClientConfig) -> Self {
+        Self {
+            client,
+            remoting: RemotingConfig::default(),
+            permits: HostPermits::new(256),
+            calls_max: 256,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why the driver did not do as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The rules refused the group.
+    #[error(transparent)]
+    Subscribe(#[from] SubscribeError),
+    /// No such group.
+    #[error("consumer group \"{consumer_group}\" is not subscribed")]
+    UnknownGroup {
+        /// The name given.
+        consumer_group: String,
+    },
+    /// The driver has stopped, or its task ended by a bug (see [`Driver::failed`]).
+    #[error("the client has stopped")]
+    Stopped,
+}
+
+/// A snapshot for people.
+#[derive(Clone, Debug)]
+pub struct DriverStatus {
+    /// What the rules hold.
+    pub client: ClientStatus,
+    /// Connections and requests in flight.
+    pub remoting: RemotingStats,
+    /// Listener calls under way.
+    pub calls: usize,
+    /// Whether work waits because the whole process is at its bound of calls.
+    pub waits_for_host_permit: bool,
+}
+
+/// How the client task ended.
+#[derive(Clone, Debug)]
+enum End {
+    Stopped(StopReport),
+    Panicked(String),
+}
+
+/// A running client. Dropping it kills what is under way; [`Driver::stop`] is the
+/// orderly end.
+#[derive(Debug)]
+pub struct Driver {
+    commands: mpsc::Sender<Command>,
+    end: watch::Receiver<Option<End>>,
+}
+
+impl Driver {
+    /// Starts a client without groups. Needs a tokio runtime around it; connects to
+    /// nobody before there is a reason.
+    pub fn start(config: DriverConfig, observer: Observer) -> Self {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (ended, end) = watch::channel(None);
+        let task = tokio::spawn(client_task::run(config, Arc::clone(&observer), receiver));
+        // Watches the owner: a panic there is a bug that nothing can be built on.
+        tokio::spawn(async move {
+            ended.send_replace(Some(match task.await {
+                Ok(report) => End::Stopped(report),
+                Err(error) => {
+                    // Nobody aborts it; only a runtime that ends does.
+                    let message = match error.try_into_panic() {
+                        Ok(payload) => panic_message(payload.as_ref()),
+                        Err(_) => "the runtime has ended".to_owned(),
+                    };
+                    observer(&Event::ClientTaskPanicked {
+                        message: message.clone(),
+                    });
+                    End::Panicked(message)
+                }
+            }));
+        });
+        Self { commands, end }
+    }
+
+    /// Takes a group in; its listener is called as messages come.
+    ///
+    /// # Errors
+    /// The group is there already, or the driver stops.
+    pub async fn subscribe(
+        &self,
+        group: GroupConfig,
+        listener: Arc<dyn MessageListener>,
+    ) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Subscribe {
+            group: Box::new(group),
+            listener,
+            reply,
+        })
+        .await?
+    }
+
+    /// The group leaves in order; returns when it has left. Calls that still run after
+    /// the `drain_timeout` are killed.
+    ///
+    /// # Errors
+    /// No such group, or the driver stopped meanwhile.
+    pub async fn unsubscribe(&self, consumer_group: &str) -> Result<StopReport, DriverError> {
+        self.ask(|reply| Command::Unsubscribe {
+            consumer_group: consumer_group.into(),
+            reply,
+        })
+        .await?
+    }
+
+    /// Stops the pulls of a group; what was fetched is still consumed.
+    ///
+    /// # Errors
+    /// No such group, or the driver stopped.
+    pub async fn pause(&self, consumer_group: &str) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Pause {
+            consumer_group: consumer_group.into(),
+            reply,
+        })
+        .await?
+    }
+
+    /// Ends a pause.
+    ///
+    /// # Errors
+    /// No such group, or the driver stopped.
+    pub async fn resume(&self, consumer_group: &str) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Resume {
+            consumer_group: consumer_group.into(),
+            reply,
+        })
+        .await?
+    }
+
+    /// Sends through this client.
+    pub fn producer(&self) -> Arc<dyn MessageProducer> {
+        Arc::new(Producer::new(self.commands.clone()))
+    }
+
+    /// A snapshot.
+    ///
+    /// # Errors
+    /// The driver stopped.
+    pub async fn status(&self) -> Result<DriverStatus, DriverError> {
+        self.ask(Command::Status).await
+    }
+
+    /// Stops in order: no more pulls, no more calls, wait for those under way, kill the
+    /// rest after `drain_timeout`, commit, unregister, close the connections. A second
+    /// stop can only shorten the wait.
+    pub async fn stop(&self, drain_timeout: Duration) -> StopReport {
+        let asked = self.ask(|reply| Command::Stop {
+            drain_timeout,
+            reply,
+        });
+        match asked.await {
+            Ok(report) => report,
+            // It has stopped before, or ended by a bug.
+            Err(_) => match self.ended().await {
+                Some(End::Stopped(report)) => report,
+                Some(End::Panicked(_)) | None => StopReport::default(),
+            },
+        }
+    }
+
+    /// Returns if the client task ends by a bug, with what it said: the process should
+    /// not go on. Pends for ever otherwise.
+    pub async fn failed(&self) -> String {
+        match self.ended().await {
+            Some(End::Panicked(message)) => message,
+            Some(End::Stopped(_)) | None => std::future::pending().await,
+        }
+    }
+
+    async fn ended(&self) -> Option<End> {
+        let mut end = self.end.clone();
+        let end = end.wait_for(Option::is_some).await.ok()?;
+        end.clone()
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, DriverError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands
+            .send(command(reply))
+            .await
+            .map_err(|_| DriverError::Stopped)?;
+        answer.await.map_err(|_| DriverError::Stopped)
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}

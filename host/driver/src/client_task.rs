@@ -1,0 +1,554 @@
+//! The one task that owns a [`Client`]: feeds it what happened, does what it asks for.
+//!
+//! After every input the outputs are drained; then the task waits, in one place, for
+//! the next command, report, permit or deadline. It never waits for anyone else, so a
+//! slow broker or listener delays nothing but itself. Inputs are taken by the batch and
+//! the outputs drained once for all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consumer::listener::{
+    ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener, OrderlyStatus,
+};
+use consumer::publish::{OutgoingMessage, SendMode};
+use consumer::{
+    Client, GroupConfig, GroupId, SendId, ServerRequest, ServerRequestId, SubscribeError,
+};
+use protocol::Instant;
+use remoting::{Clock, RemotingClient, Responder};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::consume_pool::ConsumePool;
+use crate::event::Event;
+use crate::mailbox::{CallEnd, Input, Mailbox};
+use crate::producer::SendOutcome;
+use crate::requests::Requests;
+use crate::shutdown::{Shutdown, Step, StopReport};
+use crate::{COMMANDS_MAX, DriverConfig, DriverError, DriverStatus, Observer};
+
+/// Requests of peers whose answer the rules may still owe; the oldest are forgotten.
+const SERVER_ANSWERS_MAX: usize = 1_024;
+
+/// Where the task sleeps to when nothing is due: far, and within tokio's range.
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// What is asked of the task.
+pub(crate) enum Command {
+    Subscribe {
+        group: Box<GroupConfig>,
+        listener: Arc<dyn MessageListener>,
+        reply: oneshot::Sender<Result<(), DriverError>>,
+    },
+    Unsubscribe {
+        consumer_group: Arc<str>,
+        reply: oneshot::Sender<Result<StopReport, DriverError>>,
+    },
+    Pause {
+        consumer_group: Arc<str>,
+        reply: oneshot::Sender<Result<(), DriverError>>,
+    },
+    Resume {
+        consumer_group: Arc<str>,
+        reply: oneshot::Sender<Result<(), DriverError>>,
+    },
+    Send {
+        messages: Vec<OutgoingMessage>,
+        mode: SendMode,
+        timeout: Duration,
+        reply: oneshot::Sender<SendOutcome>,
+    },
+    Status(oneshot::Sender<DriverStatus>),
+    Stop {
+        drain_timeout: Duration,
+        reply: oneshot::Sender<StopReport>,
+    },
+}
+
+/// Runs a client until it is stopped and all has ended.
+pub(crate) async fn run(
+    config: DriverConfig,
+    observer: Observer,
+    mut commands: mpsc::Receiver<Command>,
+) -> StopReport {
+    let mut task = ClientTask::new(config, observer);
+    let deadline = tokio::time::sleep(Duration::ZERO);
+    tokio::pin!(deadline);
+    let mut inputs = Vec::new();
+    loop {
+        task.drain();
+        if task.has_ended() {
+            break;
+        }
+        let wakes_at = task.clock.to_tokio(task.poll_timeout());
+        if deadline.deadline() != wakes_at {
+            deadline.as_mut().reset(wakes_at);
+        }
+        tokio::select! {
+            command = commands.recv(), if !task.is_abandoned => match command {
+                Some(command) => {
+                    task.handle_command(command);
+                    // What else is there costs no further round, but does not keep
+                    // the reports waiting either.
+                    for _ in 0..COMMANDS_MAX {
+                        let Ok(command) = commands.try_recv() else { break };
+                        task.handle_command(command);
+                    }
+                }
+                None => task.abandon(),
+            },
+            () = task.mailbox.filled() => {}
+            () = task.pool.host_permit() => {}
+            () = &mut deadline => task.handle_timeout(),
+        }
+        task.mailbox.take(&mut inputs);
+        let now = task.clock.now();
+        for input in inputs.drain(..) {
+            task.handle_input(input, now);
+        }
+    }
+    task.requests.close().await;
+    task.report_stopped()
+}
+
+struct ClientTask {
+    client: Client,
+    clock: Clock,
+    observer: Observer,
+    mailbox: Arc<Mailbox>,
+    requests: Requests,
+    pool: ConsumePool,
+    groups: BTreeMap<Arc<str>, Group>,
+    sends: BTreeMap<SendId, oneshot::Sender<SendOutcome>>,
+    server_requests: BTreeMap<ServerRequestId, Responder>,
+    next_server_request: u64,
+    drain_timeout: Duration,
+    stop: Option<Stop>,
+    /// Nobody can give commands any more.
+    is_abandoned: bool,
+    has_given_up: bool,
+}
+
+struct Group {
+    id: GroupId,
+    listener: Arc<dyn MessageListener>,
+    leaving: Option<Leaving>,
+}
+
+/// A group on its way out.
+struct Leaving {
+    shutdown: Shutdown,
+    replies: Vec<oneshot::Sender<Result<StopReport, DriverError>>>,
+}
+
+impl Leaving {
+    fn tell(&mut self, is_complete: bool, now: Instant) {
+        let report = self.shutdown.report(is_complete, now);
+        for reply in self.replies.drain(..) {
+            reply.send(Ok(report)).ok();
+        }
+    }
+}
+
+/// The client on its way out.
+struct Stop {
+    shutdown: Shutdown,
+    replies: Vec<oneshot::Sender<StopReport>>,
+}
+
+impl ClientTask {
+    fn new(config: DriverConfig, observer: Observer) -> Self {
+        let clock = Clock::start();
+        // A clock before 1970 is as wrong as any other.
+        let unix_now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let mailbox = Mailbox::new();
+        let remoting = RemotingClient::new(config.remoting, Arc::clone(&mailbox) as _);
+        Self {
+            client: Client::new(config.client, fastrand::u64(..), clock.now(), unix_now),
+            clock,
+            observer,
+            requests: Requests::new(remoting, Arc::clone(&mailbox)),
+            pool: ConsumePool::new(config.calls_max, config.permits, Arc::clone(&mailbox)),
+            mailbox,
+            groups: BTreeMap::new(),
+            sends: BTreeMap::new(),
+            server_requests: BTreeMap::new(),
+            next_server_request: 0,
+            drain_timeout: config.drain_timeout,
+            stop: None,
+            is_abandoned: false,
+            has_given_up: false,
+        }
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        let now = self.clock.now();
+        match command {
+            Command::Subscribe {
+                group,
+                listener,
+                reply,
+            } => {
+                let result = self.subscribe(*group, listener, now);
+                // Whoever asked may be gone; so below.
+                reply.send(result.map_err(DriverError::Subscribe)).ok();
+            }
+            Command::Unsubscribe {
+                consumer_group,
+                reply,
+            } => self.unsubscribe(&consumer_group, reply, now),
+            Command::Pause {
+                consumer_group,
+                reply,
+            } => {
+                let result = self
+                    .group(&consumer_group)
+                    .map(|id| self.client.pause(id, now));
+                reply.send(result).ok();
+            }
+            Command::Resume {
+                consumer_group,
+                reply,
+            } => {
+                let result = self
+                    .group(&consumer_group)
+                    .map(|id| self.client.resume(id, now));
+                reply.send(result).ok();
+            }
+            Command::Send {
+                messages,
+                mode,
+                timeout,
+                reply,
+            } => {
+                let id = self.client.send(messages, mode, timeout, now);
+                self.sends.insert(id, reply);
+            }
+            Command::Status(reply) => {
+                reply.send(self.status(now)).ok();
+            }
+            Command::Stop {
+                drain_timeout,
+                reply,
+            } => self.stop(drain_timeout, Some(reply), now),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        config: GroupConfig,
+        listener: Arc<dyn MessageListener>,
+        now: Instant,
+    ) -> Result<(), SubscribeError> {
+        let name = Arc::clone(config.consumer_group());
+        let id = self.client.subscribe(config, now)?;
+        self.groups.insert(
+            name,
+            Group {
+                id,
+                listener,
+                leaving: None,
+            },
+        );
+        Ok(())
+    }
+
+    fn unsubscribe(
+        &mut self,
+        name: &Arc<str>,
+        reply: oneshot::Sender<Result<StopReport, DriverError>>,
+        now: Instant,
+    ) {
+        let Some(group) = self.groups.get_mut(name) else {
+            let error = DriverError::UnknownGroup {
+                consumer_group: name.to_string(),
+            };
+            reply.send(Err(error)).ok();
+            return;
+        };
+        let leaving = group.leaving.get_or_insert_with(|| {
+            self.client.unsubscribe(group.id, now);
+            Leaving {
+                shutdown: Shutdown::new(self.drain_timeout, now),
+                replies: Vec::new(),
+            }
+        });
+        leaving.replies.push(reply);
+    }
+
+    fn stop(
+        &mut self,
+        drain_timeout: Duration,
+        reply: Option<oneshot::Sender<StopReport>>,
+        now: Instant,
+    ) {
+        let stop = self.stop.get_or_insert_with(|| {
+            self.client.stop(now);
+            Stop {
+                shutdown: Shutdown::new(drain_timeout, now),
+                replies: Vec::new(),
+            }
+        });
+        stop.shutdown.shorten(drain_timeout, now);
+        stop.replies.extend(reply);
+    }
+
+    /// The last handle is gone: what is under way is killed.
+    fn abandon(&mut self) {
+        self.is_abandoned = true;
+        self.stop(Duration::ZERO, None, self.clock.now());
+    }
+
+    fn handle_input(&mut self, input: Input, now: Instant) {
+        match input {
+            Input::Response(id, result) => self.client.handle_response(id, result, now),
+            Input::CallEnded(id, end) => self.handle_call_ended(id, end, now),
+            Input::Connected(address) => {
+                self.client.handle_connected(&address, now);
+                (self.observer)(&Event::Connected { address });
+            }
+            Input::Disconnected { address, reason } => {
+                self.client.handle_disconnected(&address, now);
+                (self.observer)(&Event::Disconnected { address, reason });
+            }
+            Input::ConnectFailed { address, reason } => {
+                (self.observer)(&Event::ConnectFailed { address, reason });
+            }
+            Input::ServerRequest(from, command, responder) => {
+                let id = ServerRequestId(self.next_server_request);
+                self.next_server_request += 1;
+                if !command.is_oneway() {
+                    self.server_requests.insert(id, responder);
+                    if self.server_requests.len() > SERVER_ANSWERS_MAX {
+                        self.server_requests.pop_first();
+                    }
+                }
+                let request = ServerRequest { id, from, command };
+                self.client.handle_server_request(request, now);
+            }
+            Input::ServerRequestsOverloaded(address) => {
+                (self.observer)(&Event::ServerRequestsOverloaded { address });
+            }
+        }
+    }
+
+    fn handle_call_ended(
+        &mut self,
+        id: consumer::listener::ConsumeRequestId,
+        end: CallEnd,
+        now: Instant,
+    ) {
+        let Some(call) = self.pool.handle_ended(id) else {
+            // It was killed, and the rules were told then.
+            return;
+        };
+        let request = &call.request;
+        let result = match end {
+            CallEnd::Returned { result, elapsed } => {
+                if elapsed > request.consume_timeout {
+                    (self.observer)(&Event::CallSlow {
+                        consumer_group: Arc::clone(&request.consumer_group),
+                        queue: request.message_queue.clone(),
+                        elapsed,
+                    });
+                }
+                result
+            }
+            CallEnd::Panicked { message } => {
+                (self.observer)(&Event::ListenerPanicked {
+                    consumer_group: Arc::clone(&request.consumer_group),
+                    queue: request.message_queue.clone(),
+                    message,
+                });
+                again(request.mode)
+            }
+            CallEnd::Dropped => ConsumeResult::NotFinished,
+        };
+        self.client.handle_consume_result(id, result, now);
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = self.clock.now();
+        if self
+            .client
+            .poll_timeout()
+            .is_some_and(|timeout| timeout <= now)
+        {
+            self.client.handle_timeout(now);
+        }
+        let due: Vec<_> = self
+            .groups
+            .iter_mut()
+            .filter_map(|(name, group)| {
+                let step = group.leaving.as_mut()?.shutdown.handle_timeout(now);
+                (step != Step::Wait).then(|| (Arc::clone(name), step))
+            })
+            .collect();
+        for (name, step) in due {
+            let killed = match step {
+                Step::Kill => self.kill(Some(&name), now),
+                Step::GiveUp | Step::Wait => 0,
+            };
+            let Some(leaving) = self
+                .groups
+                .get_mut(&name)
+                .and_then(|group| group.leaving.as_mut())
+            else {
+                continue;
+            };
+            leaving.shutdown.handle_killed(killed);
+            if step == Step::GiveUp {
+                // The rules go on trying; whoever asked need not wait for it.
+                leaving.tell(false, now);
+            }
+        }
+        match self
+            .stop
+            .as_mut()
+            .map_or(Step::Wait, |stop| stop.shutdown.handle_timeout(now))
+        {
+            Step::Wait => {}
+            Step::Kill => {
+                let killed = self.kill(None, now);
+                if let Some(stop) = &mut self.stop {
+                    stop.shutdown.handle_killed(killed);
+                }
+            }
+            Step::GiveUp => {
+                (self.observer)(&Event::StopIncomplete);
+                self.has_given_up = true;
+            }
+        }
+    }
+
+    /// Kills calls and tells the rules that nothing of them counts.
+    fn kill(&mut self, consumer_group: Option<&Arc<str>>, now: Instant) -> u32 {
+        let killed = self.pool.kill(consumer_group.map(|name| &**name));
+        let calls = u32::try_from(killed.len()).unwrap_or(u32::MAX);
+        for call in killed {
+            self.client
+                .handle_consume_result(call.request.id, ConsumeResult::NotFinished, now);
+        }
+        if calls > 0 {
+            (self.observer)(&Event::CallsKilled {
+                consumer_group: consumer_group.cloned(),
+                calls,
+            });
+        }
+        calls
+    }
+
+    fn drain(&mut self) {
+        while let Some(pending) = self.client.poll_request() {
+            if let Some(event) = self.requests.send(&pending) {
+                (self.observer)(&event);
+            }
+        }
+        while let Some((id, answer)) = self.client.poll_answer() {
+            if let Some(responder) = self.server_requests.remove(&id) {
+                responder.answer(answer);
+            }
+        }
+        while let Some((id, outcome)) = self.client.poll_send_result() {
+            if let Some(reply) = self.sends.remove(&id) {
+                reply.send(outcome).ok();
+            }
+        }
+        while let Some(permit) = self.pool.try_permit() {
+            let Some(request) = self.client.poll_consume_request() else {
+                break;
+            };
+            match self.groups.get(&*request.consumer_group) {
+                Some(group) => self
+                    .pool
+                    .start(request, Arc::clone(&group.listener), permit),
+                // The rules make work for subscribed groups only.
+                None => debug_assert!(false, "work for {}", request.consumer_group),
+            }
+        }
+        self.pool.give_back_spare();
+        while let Some(event) = self.client.poll_event() {
+            if let consumer::Event::GroupLeft { consumer_group } = &event {
+                self.handle_group_left(&Arc::clone(consumer_group));
+            }
+            (self.observer)(&Event::Client(event));
+        }
+    }
+
+    fn handle_group_left(&mut self, name: &Arc<str>) {
+        let now = self.clock.now();
+        let Some(mut leaving) = self.groups.remove(name).and_then(|group| group.leaving) else {
+            return;
+        };
+        leaving.tell(true, now);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stop.is_some() && (self.client.is_stopped() || self.has_given_up)
+    }
+
+    fn report_stopped(self) -> StopReport {
+        let is_complete = self.client.is_stopped();
+        let now = self.clock.now();
+        let Some(stop) = self.stop else {
+            return StopReport::default();
+        };
+        let report = stop.shutdown.report(is_complete, now);
+        for reply in stop.replies {
+            reply.send(report).ok();
+        }
+        report
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let leaving = self
+            .groups
+            .values()
+            .filter_map(|group| group.leaving.as_ref())
+            .filter_map(|leaving| leaving.shutdown.poll_timeout());
+        let stop = self
+            .stop
+            .iter()
+            .filter_map(|stop| stop.shutdown.poll_timeout());
+        self.client
+            .poll_timeout()
+            .into_iter()
+            .chain(leaving)
+            .chain(stop)
+            .min()
+            .unwrap_or_else(|| self.clock.now() + FAR)
+    }
+
+    fn status(&self, now: Instant) -> DriverStatus {
+        DriverStatus {
+            client: self.client.status(now),
+            remoting: self.requests.remoting().stats(),
+            calls: self.pool.len(),
+            waits_for_host_permit: self.pool.waits_for_host_permit(),
+        }
+    }
+
+    fn group(&self, name: &str) -> Result<GroupId, DriverError> {
+        self.groups
+            .get(name)
+            .map(|group| group.id)
+            .ok_or_else(|| DriverError::UnknownGroup {
+                consumer_group: name.to_owned(),
+            })
+    }
+}
+
+/// What a listener that did not answer has answered.
+fn again(mode: ConsumeMode) -> ConsumeResult {
+    match mode {
+        ConsumeMode::Concurrently => {
+            ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level: None })
+        }
+        ConsumeMode::Orderly { .. } => {
+            ConsumeResult::Orderly(OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None })
+        }
+    }
+}
