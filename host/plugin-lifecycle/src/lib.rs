@@ -5,7 +5,8 @@
 //! take their place in a slot, which is what the consumer calls. Replacing a revision is
 //! the same path again, with the old one serving until the new one is ready.
 //!
-//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`]; then how files are read: [`document`],
+//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`], [`slot`];
+//! then how files are read: [`document`],
 //! [`value`], [`problem`].
 
 pub mod manifest;
@@ -14,10 +15,16 @@ pub mod revision;
 pub mod artifact;
 pub mod compile_cache;
 
+pub mod lifecycle;
+pub mod slot;
+
+pub mod event;
+
 pub mod document;
 pub mod problem;
 pub mod value;
 
+pub use event::{Event, EventKind, Generation};
 pub use manifest::Manifest;
 pub use problem::{Problem, Problems};
 pub use revision::{Digest, RevisionId};

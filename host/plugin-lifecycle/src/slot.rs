@@ -1,0 +1,296 @@
+//! `PluginSlot`: the listener that the consumer calls, whatever revision serves.
+//!
+//! A call takes the revision that serves when it begins and keeps it to its end, so a
+//! swap is one pointer store and no call waits for one. The slot counts the calls of
+//! each revision: that is how the end of draining is known.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use consumer::listener::{
+    CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
+};
+use tokio::sync::Notify;
+
+use crate::event::Generation;
+
+/// One plugin's place in the host.
+#[derive(Default)]
+pub struct PluginSlot {
+    /// Held for the time of a clone or a store, never across a wait; a lock and not a
+    /// channel, since every call reads it and hardly anybody writes.
+    serving: RwLock<Option<Arc<Serving>>>,
+}
+
+impl PluginSlot {
+    /// A slot that serves nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the next call to this one; returns what served before.
+    pub fn switch(&self, to: Option<Arc<Serving>>) -> Option<Arc<Serving>> {
+        let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *serving, to)
+    }
+
+    /// What the next call gets.
+    pub fn generation(&self) -> Option<Generation> {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map(|serving| serving.generation)
+    }
+
+    /// Takes part in the count while the lock is held: after a switch no call can enter
+    /// the old revision unseen.
+    fn enter(&self) -> Option<Call> {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        let serving = Arc::clone(serving.as_ref()?);
+        serving.calls.fetch_add(1, Ordering::AcqRel);
+        Some(Call(serving))
+    }
+}
+
+impl fmt::Debug for PluginSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PluginSlot({:?})", self.generation())
+    }
+}
+
+impl MessageListener for PluginSlot {
+    /// [`ConsumeResult::NotFinished`] when nothing serves or the revision is killed.
+    fn consume_message(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture {
+        let Some(call) = self.enter() else {
+            return Box::pin(std::future::ready(ConsumeResult::NotFinished));
+        };
+        let result = call.0.listener.consume_message(request, cancel);
+        Box::pin(async move {
+            tokio::select! {
+                // In this order: a call that ended is never thrown away.
+                biased;
+                result = result => result,
+                () = call.0.killed() => ConsumeResult::NotFinished,
+            }
+        })
+    }
+}
+
+/// A revision that serves or drains, and its calls under way.
+pub struct Serving {
+    generation: Generation,
+    listener: Arc<dyn MessageListener>,
+    calls: AtomicU64,
+    is_killed: AtomicBool,
+    kill: Notify,
+    last_call_ended: Notify,
+}
+
+impl Serving {
+    /// A revision without calls.
+    pub fn new(generation: Generation, listener: Arc<dyn MessageListener>) -> Self {
+        Self {
+            generation,
+            listener,
+            calls: AtomicU64::new(0),
+            is_killed: AtomicBool::new(false),
+            kill: Notify::new(),
+            last_call_ended: Notify::new(),
+        }
+    }
+
+    /// Which deployment.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Calls under way.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// Ends every call under way; they were not finished.
+    pub fn kill(&self) {
+        self.is_killed.store(true, Ordering::Release);
+        self.kill.notify_waiters();
+    }
+
+    /// Waits until no call is under way. Only of use when no new one can come.
+    pub async fn drained(&self) {
+        loop {
+            let mut ended = pin!(self.last_call_ended.notified());
+            // Before looking, so that an end between the two is not missed.
+            ended.as_mut().enable();
+            if self.calls() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    async fn killed(&self) {
+        let mut kill = pin!(self.kill.notified());
+        kill.as_mut().enable();
+        if !self.is_killed.load(Ordering::Acquire) {
+            kill.await;
+        }
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Serving({}, {} calls)", self.generation, self.calls())
+    }
+}
+
+/// One call in the count, from entering to its end, however it ends.
+struct Call(Arc<Serving>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.last_call_ended.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use consumer::listener::{ConcurrentlyStatus, ConsumeMode, ConsumeRequestId, MessageModel};
+    use protocol::MessageQueue;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const DONE: ConsumeResult =
+        ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None });
+
+    /// Answers when it is told to.
+    #[derive(Default)]
+    struct Held(Mutex<Vec<oneshot::Sender<ConsumeResult>>>);
+
+    impl Held {
+        fn answer(&self, result: ConsumeResult) {
+            let call = self
+                .0
+                .lock()
+                .expect("no panic")
+                .pop()
+                .expect("a call under way");
+            call.send(result).expect("its caller waits");
+        }
+    }
+
+    impl MessageListener for Held {
+        fn consume_message(&self, _: Arc<ConsumeRequest>, _: CancelSignal) -> ConsumeFuture {
+            let (answer, result) = oneshot::channel();
+            self.0.lock().expect("no panic").push(answer);
+            Box::pin(async move { result.await.expect("answered by the test") })
+        }
+    }
+
+    fn request() -> Arc<ConsumeRequest> {
+        Arc::new(ConsumeRequest {
+            id: ConsumeRequestId(1),
+            consumer_group: "g".into(),
+            message_queue: MessageQueue::new("t", "b", 0),
+            topic: "t".into(),
+            message_model: MessageModel::Clustering,
+            mode: ConsumeMode::Concurrently,
+            runs: Vec::new(),
+            messages_per_call: 1,
+            consume_timeout: Duration::from_secs(60),
+        })
+    }
+
+    fn serving(number: u64) -> (Arc<Held>, Arc<Serving>) {
+        let listener = Arc::new(Held::default());
+        let port: Arc<dyn MessageListener> = listener.clone();
+        (listener, Arc::new(Serving::new(Generation(number), port)))
+    }
+
+    #[tokio::test]
+    async fn call_keeps_its_revision_and_the_next_one_gets_the_new() {
+        let slot = PluginSlot::new();
+        let (old, old_serving) = serving(1);
+        let (new, new_serving) = serving(2);
+        slot.switch(Some(old_serving.clone()));
+        let first = slot.consume_message(request(), CancelSignal::default());
+
+        slot.switch(Some(new_serving.clone()));
+        let second = slot.consume_message(request(), CancelSignal::default());
+
+        assert_eq!((old_serving.calls(), new_serving.calls()), (1, 1));
+        old.answer(ConsumeResult::NotFinished);
+        new.answer(DONE);
+        assert_eq!(first.await, ConsumeResult::NotFinished);
+        assert_eq!(second.await, DONE);
+        assert_eq!((old_serving.calls(), new_serving.calls()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn draining_ends_with_the_last_call() {
+        let slot = PluginSlot::new();
+        let (listener, serving) = serving(1);
+        slot.switch(Some(serving.clone()));
+        let calls = [
+            slot.consume_message(request(), CancelSignal::default()),
+            slot.consume_message(request(), CancelSignal::default()),
+        ];
+        slot.switch(None);
+        let mut drained = wait_for_drained(serving.clone());
+
+        for (left, call) in calls.into_iter().enumerate().rev() {
+            assert!(still_waits(&mut drained).await, "{left} calls left");
+            listener.answer(DONE);
+            assert_eq!(call.await, DONE);
+        }
+
+        drained.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn killed_call_was_not_finished() {
+        let slot = PluginSlot::new();
+        let (_listener, serving) = serving(1);
+        slot.switch(Some(serving.clone()));
+        let call = tokio::spawn(slot.consume_message(request(), CancelSignal::default()));
+        slot.switch(None);
+
+        serving.kill();
+
+        assert_eq!(call.await.expect("no panic"), ConsumeResult::NotFinished);
+        serving.drained().await;
+    }
+
+    #[tokio::test]
+    async fn dropped_call_leaves_the_count() {
+        let slot = PluginSlot::new();
+        let (_listener, serving) = serving(1);
+        slot.switch(Some(serving.clone()));
+        drop(slot.consume_message(request(), CancelSignal::default()));
+
+        serving.drained().await;
+    }
+
+    #[tokio::test]
+    async fn empty_slot_finishes_nothing() {
+        let call = PluginSlot::new().consume_message(request(), CancelSignal::default());
+        assert_eq!(call.await, ConsumeResult::NotFinished);
+    }
+
+    fn wait_for_drained(serving: Arc<Serving>) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move { serving.drained().await })
+    }
+
+    /// Lets every other task run, then says whether this one still waits.
+    async fn still_waits(task: &mut tokio::task::JoinHandle<()>) -> bool {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        !task.is_finished()
+    }
+}
