@@ -54,15 +54,17 @@ const EVENTS_MAX: usize = 1024;
 pub struct Broker {
     config: BrokerConfig,
     clock: UnixClock,
-    connections: BTreeMap<ConnectionId, SocketAddr>,
+    pub(crate) connections: BTreeMap<ConnectionId, SocketAddr>,
     topics: Topics,
     groups: Groups,
     store: MessageStore,
     offsets: Offsets,
-    locks: QueueLocks,
+    pub(crate) locks: QueueLocks,
     long_poll: LongPoll,
     delay: DelayProgress,
     unique_ids: UniqueIdGenerator,
+    /// When silent members are looked for next; `None` while nobody is a member.
+    next_member_scan: Option<Instant>,
     /// Counts choices of a queue, so that they spread evenly and can be repeated.
     queue_choices: u32,
     /// Opaque of the next request that we send.
@@ -70,10 +72,10 @@ pub struct Broker {
     /// Messages that were stored during this input: held pulls may want them.
     arrivals: Vec<Arrival>,
     responses: VecDeque<(ConnectionId, RemotingCommand)>,
-    actions: VecDeque<ConnectionAction>,
+    pub(crate) actions: VecDeque<ConnectionAction>,
     events: VecDeque<Event>,
     #[cfg(feature = "testing")]
-    script: crate::script::Script,
+    pub(crate) script: crate::script::Script,
 }
 
 /// What shall be done to a connection, other than sending a command.
@@ -111,7 +113,7 @@ impl Refusal {
         }
     }
 
-    fn response(self, request: &RemotingCommand) -> RemotingCommand {
+    pub(crate) fn response(self, request: &RemotingCommand) -> RemotingCommand {
         RemotingCommand::response_to(request, self.code).with_remark(self.remark)
     }
 }
@@ -151,6 +153,7 @@ impl Broker {
                 0,
                 u32::from(config.store_host.port()),
             ),
+            next_member_scan: None,
             queue_choices: 0,
             next_opaque: 0,
             arrivals: Vec::new(),
@@ -170,11 +173,11 @@ impl Broker {
     }
 
     /// A connection ended: its member leaves all its groups, its held pulls go.
-    pub fn handle_disconnected(&mut self, connection: ConnectionId, now: Instant) {
+    pub fn handle_disconnected(&mut self, connection: ConnectionId, _now: Instant) {
         if self.connections.remove(&connection).is_some() {
             self.event(Event::Disconnected { connection });
         }
-        self.leave_all_groups(connection, now);
+        self.leave_all_groups(connection);
         self.long_poll.drop_connection(connection);
     }
 
@@ -226,8 +229,7 @@ impl Broker {
             .delay
             .next_due_ms()
             .map(|due_ms| self.clock.instant_of(due_ms));
-        let expiry = self.groups.next_expiry(self.config.channel_expired_timeout);
-        let times = [delay, expiry, self.long_poll.next_timeout()];
+        let times = [delay, self.next_member_scan, self.long_poll.next_timeout()];
         let next = times.into_iter().flatten().min();
         #[cfg(feature = "testing")]
         let next = [next, self.script.next_timeout()]
@@ -253,7 +255,12 @@ impl Broker {
     }
 
     /// Serves a request and wakes the pulls that waited for what it stored.
-    fn serve(&mut self, connection: ConnectionId, request: RemotingCommand, now: Instant) {
+    pub(crate) fn serve(
+        &mut self,
+        connection: ConnectionId,
+        request: RemotingCommand,
+        now: Instant,
+    ) {
         match request.code {
             request_code::PULL_MESSAGE | request_code::LITE_PULL_MESSAGE => {
                 self.pull_message(connection, request, now);
@@ -279,7 +286,7 @@ impl Broker {
             | request_code::SEND_BATCH_MESSAGE => Ok(self.send_message(connection, request, now)),
             request_code::CONSUMER_SEND_MSG_BACK => self.consumer_send_msg_back(request, now),
             request_code::HEART_BEAT => self.heart_beat(connection, request, now),
-            request_code::UNREGISTER_CLIENT => self.unregister_client(connection, request, now),
+            request_code::UNREGISTER_CLIENT => self.unregister_client(connection, request),
             request_code::CHECK_CLIENT_CONFIG => self.check_client_config(request),
             request_code::GET_CONSUMER_LIST_BY_GROUP => self.consumer_list_by_group(request),
             request_code::QUERY_CONSUMER_OFFSET => self.query_consumer_offset(request),
@@ -317,7 +324,7 @@ impl Broker {
     }
 
     /// Queues the answer, unless the request must not be answered.
-    fn respond(
+    pub(crate) fn respond(
         &mut self,
         connection: ConnectionId,
         request: &RemotingCommand,

@@ -215,11 +215,9 @@ impl Groups {
         expired.into_iter().collect()
     }
 
-    /// When the first member expires unless it is heard of.
-    pub(crate) fn next_expiry(&self, timeout: Duration) -> Option<Instant> {
-        self.members()
-            .map(|(_, member)| member.updated_at + timeout)
-            .min()
+    /// Whether there is anybody to listen for.
+    pub(crate) fn is_anybody_online(&self) -> bool {
+        !self.online.is_empty()
     }
 
     fn members(&self) -> impl Iterator<Item = (&ConnectionId, &Member)> {
@@ -366,7 +364,6 @@ mod tests {
         let mut groups = groups();
         groups.register(A, &registration("a", &[]), at(0));
         groups.register(B, &registration("b", &[]), at(10));
-        assert_eq!(groups.next_expiry(TIMEOUT), Some(at(120)));
         groups.register(A, &registration("a", &[]), at(60));
         assert_eq!(groups.expired(TIMEOUT, at(129)), []);
         assert_eq!(groups.expired(TIMEOUT, at(130)), [B]);

@@ -29,6 +29,8 @@ mod long_poll;
 mod message_store;
 mod name_server;
 mod offsets;
+#[cfg(feature = "testing")]
+pub mod script;
 mod topics;
 mod unix_clock;
 

@@ -3,6 +3,8 @@
 //!
 //! RocketMQ: `ClientManageProcessor`, `DefaultConsumerIdsChangeListener`.
 
+use std::time::Duration;
+
 use protocol::body::{CheckClientRequestBody, ConsumerData, HeartbeatData, MessageModel};
 use protocol::code::{request_code, response_code};
 use protocol::header::{
@@ -17,6 +19,9 @@ use crate::broker::ConnectionAction;
 use crate::connection_id::ConnectionId;
 use crate::event::Event;
 use crate::groups::Registration;
+
+/// RocketMQ: `ClientHousekeepingService`.
+const MEMBER_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Broker {
     pub(super) fn heart_beat(
@@ -69,6 +74,8 @@ impl Broker {
             },
             now,
         );
+        self.next_member_scan
+            .get_or_insert(now + MEMBER_SCAN_INTERVAL);
         if !is_known {
             let members = self.groups.connections(group).len();
             self.event(Event::MemberJoined {
@@ -87,7 +94,6 @@ impl Broker {
         &mut self,
         connection: ConnectionId,
         request: &RemotingCommand,
-        _now: Instant,
     ) -> Answer {
         let header: UnregisterClientRequestHeader = header(request)?;
         if let Some(group) = &header.consumer_group {
@@ -106,22 +112,30 @@ impl Broker {
     }
 
     /// The connection is gone, or nobody was heard on it for too long.
-    pub(super) fn leave_all_groups(&mut self, connection: ConnectionId, _now: Instant) {
+    pub(super) fn leave_all_groups(&mut self, connection: ConnectionId) {
         for group in self.groups.groups_of(connection) {
             self.leave_group(connection, &group);
         }
     }
 
-    /// Drops members that were silent too long, and closes their connections.
+    /// Every now and then drops members that were silent too long, and closes their
+    /// connections.
     pub(super) fn expire_members(&mut self, now: Instant) {
+        if self.next_member_scan.is_none_or(|scan| scan > now) {
+            return;
+        }
         for connection in self
             .groups
             .expired(self.config.channel_expired_timeout, now)
         {
             self.event(Event::ClientExpired { connection });
-            self.leave_all_groups(connection, now);
+            self.leave_all_groups(connection);
             self.actions.push_back(ConnectionAction::Close(connection));
         }
+        self.next_member_scan = self
+            .groups
+            .is_anybody_online()
+            .then_some(now + MEMBER_SCAN_INTERVAL);
     }
 
     fn leave_group(&mut self, connection: ConnectionId, group: &str) {

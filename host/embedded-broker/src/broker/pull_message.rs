@@ -229,7 +229,7 @@ impl Broker {
     }
 
     /// Stores an offset as it comes; says so when there is no room for it.
-    pub(super) fn commit_offset(
+    pub(crate) fn commit_offset(
         &mut self,
         group: &str,
         topic: &str,
