@@ -1,1 +1,54 @@
+//! Runs one plugin call inside its limits: the only crate that knows wasmtime.
+//!
+//! A component goes through here in four steps:
+//!
+//! 1. [`CheckedComponent::check`] looks at the bytes and says in plain words what is
+//!    wrong with them (`component.rs`).
+//! 2. [`Engine::compile`] makes an [`Artefact`] of it, which can be kept (`engine.rs`).
+//! 3. [`ComponentListener::load`] links it, makes the first instance and runs `init`
+//!    (`instance.rs`, `store.rs`, `limits.rs`).
+//! 4. The listener answers `consumer`'s port `MessageListener` (`listener.rs`): it takes
+//!    an instance (`instance_pool.rs`) and a run slot (`run_slots.rs`), calls the guest
+//!    under two guards (`deadline.rs`), and turns what it did into outcomes
+//!    (`outcome.rs`).
+//!
+//! What a guest finds on the other side is in `imports.rs`. Everything worth knowing is
+//! an [`Event`]. No type of wasmtime appears in a public signature.
 
+mod artefact;
+mod bindings;
+mod component;
+mod convert;
+mod deadline;
+mod engine;
+mod error;
+mod event;
+mod imports;
+mod instance;
+mod instance_pool;
+mod limits;
+mod linked;
+mod listener;
+mod log_lines;
+mod outcome;
+mod plugin;
+mod rate;
+mod run_slots;
+mod store;
+
+pub use artefact::Artefact;
+pub use component::{COMPONENT_BYTES_MAX, CheckedComponent, ComponentProblem, ListenerKind};
+pub use engine::{Engine, EngineConfig, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES};
+pub use error::{EngineError, LoadError};
+pub use event::{
+    AnswerProblem, CallReport, Event, FailureKind, FailureRecord, LogLevel, LogLine, LogSource,
+    MESSAGE_IDS_MAX, Observer, Phase, RecycleReason,
+};
+pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
+pub use listener::ComponentListener;
+pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
+pub use outcome::REASON_BYTES_MAX;
+pub use plugin::{Grants, PluginConfig, ProducerGrant};
+
+/// The version of `mqlet:listener` that this host has; a component may be older.
+pub const CONTRACT_VERSION: &str = "0.1.0";

@@ -1,0 +1,24 @@
+//! The Rust side of `wit/`, generated; nothing else.
+//!
+//! The host has a private world that exports everything a plugin may export: what a
+//! component really exports is looked up interface by interface (`GuestIndices`), so
+//! that one linker and one store type serve every kind of listener.
+
+wasmtime::component::bindgen!({
+    path: "../../wit",
+    inline: "
+        package mqlet:host;
+
+        world host {
+            import mqlet:listener/call@0.1.0;
+            import mqlet:listener/producer@0.1.0;
+            import wasi:logging/logging@0.1.0-draft;
+            export mqlet:listener/concurrent@0.1.0;
+            export mqlet:listener/orderly@0.1.0;
+            export mqlet:listener/lifecycle@0.1.0;
+        }
+    ",
+    ownership: Borrowing { duplicate_if_necessary: true },
+    imports: { "mqlet:listener/producer@0.1.0": async },
+    exports: { default: async },
+});

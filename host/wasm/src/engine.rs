@@ -1,0 +1,251 @@
+//! The engine: wasmtime's settings, the instance pool beside an on-demand engine, the
+//! linkers, the epoch ticker, the run slots. One for the whole process.
+//!
+//! Both engines come from one settings function and differ only in how they allocate
+//! instances, which is not part of the compatibility key: one compiled artefact serves
+//! both. A component goes to the pool when its slots hold it, and to the on-demand
+//! engine when they do not, or when the pool is full.
+
+mod compile;
+mod ticker;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use wasmtime::component::Linker;
+use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails};
+
+use crate::artefact::Artefact;
+use crate::component::CheckedComponent;
+use crate::error::{EngineError, LoadError};
+use crate::event::{Event, Observer};
+use crate::imports;
+use crate::run_slots::RunSlots;
+use crate::store::State;
+use compile::Compiler;
+use ticker::Ticker;
+pub(crate) use ticker::Ticking;
+
+/// Stack of the guest's own code; more is a trap.
+pub const WASM_STACK_BYTES: usize = 512 * 1024;
+/// Stack of the fibre a guest runs on: the rest is for host functions it calls.
+const FIBRE_STACK_BYTES: usize = 2 * 1024 * 1024;
+/// Ceiling of one linear memory in the pool; a plugin with a higher limit is made on
+/// demand.
+pub const POOL_MEMORY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Ceiling of one table in the pool.
+const POOL_TABLE_ELEMENTS: usize = 100_000;
+/// Core instances and tables in the pool for each component instance: the mean of
+/// ordinary components with room to spare.
+const POOL_CORE_INSTANCES_EACH: u32 = 4;
+/// componentize-py makes 38.
+const POOL_CORE_INSTANCES_PER_COMPONENT: u32 = 40;
+
+/// What the host decides about the engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Slots of the instance pool; 0 makes every instance on demand.
+    pub instances_max: u32,
+    /// Guests that compute at once: the cores.
+    pub run_slots: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            instances_max: 1000,
+            run_slots: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// The engine. Clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pool: Option<Allocator>,
+    on_demand: Allocator,
+    compiler: Compiler,
+    slots: Arc<RunSlots>,
+    ticker: Ticker,
+}
+
+/// One of the two engines and its linker.
+pub(crate) struct Allocator {
+    pub(crate) engine: wasmtime::Engine,
+    pub(crate) linker: Linker<State>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("has_pool", &self.has_pool())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts the engine. Where the address space is too small for the pool, every
+    /// instance is made on demand and [`Event::PoolRefused`] says so.
+    ///
+    /// # Errors
+    /// When wasmtime does not work on this machine at all.
+    pub fn new(config: &EngineConfig, observer: &Observer) -> Result<Self, EngineError> {
+        let on_demand = Allocator::new(&settings())?;
+        let pool = match config.instances_max {
+            0 => None,
+            instances_max => match Allocator::new(&pooled(settings(), instances_max)) {
+                Ok(pool) => Some(pool),
+                Err(error) => {
+                    observer(&Event::PoolRefused {
+                        reason: error.to_string(),
+                    });
+                    None
+                }
+            },
+        };
+        let mut engines = vec![on_demand.engine.clone()];
+        engines.extend(pool.as_ref().map(|pool| pool.engine.clone()));
+        Ok(Self {
+            shared: Arc::new(Shared {
+                pool,
+                on_demand,
+                compiler: Compiler::new(),
+                slots: Arc::new(RunSlots::new(config.run_slots)),
+                ticker: Ticker::start(engines)?,
+            }),
+        })
+    }
+
+    /// Compiles a component, at low priority and one at a time in the whole process,
+    /// off the runtime. Also checks that the host can link it.
+    ///
+    /// # Errors
+    /// [`LoadError::Compile`], or [`LoadError::Link`] when an import's type does not fit.
+    pub async fn compile(&self, component: &CheckedComponent) -> Result<Artefact, LoadError> {
+        let engine = self.clone();
+        let bytes = component.bytes().clone();
+        self.shared
+            .compiler
+            .run(move || {
+                let on_demand = &engine.shared.on_demand;
+                let compiled = on_demand
+                    .engine
+                    .precompile_component(&bytes)
+                    .map_err(|error| LoadError::Compile {
+                        reason: format!("{error:#}"),
+                    })?;
+                let artefact = Artefact::trusted(compiled);
+                on_demand.link(&artefact)?;
+                Ok(artefact)
+            })
+            .await
+    }
+
+    /// Names everything a compiled artefact depends on beside the component: wasmtime's
+    /// version, settings, the machine. Artefacts with another key are not loaded.
+    pub fn compatibility_key(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.shared
+            .on_demand
+            .engine
+            .precompile_compatibility_hash()
+            .hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
+
+    /// Whether instances come from a pool.
+    pub fn has_pool(&self) -> bool {
+        self.shared.pool.is_some()
+    }
+
+    pub(crate) fn pool(&self) -> Option<&Allocator> {
+        self.shared.pool.as_ref()
+    }
+
+    pub(crate) fn on_demand(&self) -> &Allocator {
+        &self.shared.on_demand
+    }
+
+    pub(crate) fn slots(&self) -> &Arc<RunSlots> {
+        &self.shared.slots
+    }
+
+    /// Keeps the epoch ticking while it lives: held by everything that runs a guest.
+    pub(crate) fn ticking(&self) -> Ticking<'_> {
+        self.shared.ticker.ticking()
+    }
+}
+
+impl Allocator {
+    fn new(config: &Config) -> Result<Self, EngineError> {
+        let refused = |error: wasmtime::Error| EngineError::Wasmtime {
+            reason: format!("{error:#}"),
+        };
+        let engine = wasmtime::Engine::new(config).map_err(refused)?;
+        let linker = imports::linker(&engine).map_err(refused)?;
+        Ok(Self { engine, linker })
+    }
+}
+
+/// Everything that decides how code is compiled and run, for both engines.
+fn settings() -> Config {
+    let mut config = Config::new();
+    config
+        // With it plain calls cost two to five times as much; guests that need it are
+        // refused (`component.rs`).
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .memory_init_cow(true)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .async_stack_size(FIBRE_STACK_BYTES)
+        // Function names are enough, and reading a hostile plugin's debug information
+        // is work that no limit covers.
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable);
+    config
+}
+
+fn pooled(mut config: Config, instances_max: u32) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    let core_instances = instances_max.saturating_mul(POOL_CORE_INSTANCES_EACH);
+    pool.total_component_instances(instances_max)
+        .total_core_instances(core_instances)
+        .total_tables(core_instances)
+        .total_memories(instances_max)
+        .total_stacks(instances_max)
+        .max_core_instances_per_component(POOL_CORE_INSTANCES_PER_COMPONENT)
+        .max_tables_per_component(POOL_CORE_INSTANCES_PER_COMPONENT)
+        .max_tables_per_module(8)
+        .table_elements(POOL_TABLE_ELEMENTS)
+        .max_memory_size(usize::try_from(POOL_MEMORY_BYTES_MAX).unwrap_or(usize::MAX));
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_artefact_serves_both_engines() {
+        let engine = Engine::new(
+            &EngineConfig::default(),
+            &(Arc::new(|_: &Event| {}) as Observer),
+        )
+        .unwrap();
+        let key = |allocator: &Allocator| {
+            let mut hasher = DefaultHasher::new();
+            allocator
+                .engine
+                .precompile_compatibility_hash()
+                .hash(&mut hasher);
+            hasher.finish()
+        };
+        let pool = engine.pool().expect("this machine has room for a pool");
+        assert_eq!(key(pool), key(engine.on_demand()));
+        assert_eq!(engine.compatibility_key(), format!("{:016x}", key(pool)));
+    }
+}

@@ -1,0 +1,310 @@
+//! Every fact of this crate that a log line, a metric or a test may want. One event for
+//! a call or a change of state, never for a message.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::MessageQueue;
+
+/// Gets every event, in the thread where it happens: it must not block.
+pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The instance pool could not be made; every instance is made on demand, which
+    /// takes four times as long.
+    PoolRefused {
+        /// Why.
+        reason: String,
+    },
+    /// An instance was made and its `init` ran.
+    InstanceCreated {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Outside the pool, because it is full or the component too large for it.
+        on_demand: bool,
+        /// Instantiating and `init` together.
+        wall: Duration,
+        /// Linear memories after `init`.
+        memory_bytes: u64,
+    },
+    /// A warm instance is gone.
+    InstanceRecycled {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Why.
+        reason: RecycleReason,
+        /// Calls it served.
+        calls: u64,
+    },
+    /// A call of the guest came back.
+    CallFinished(CallReport),
+    /// A call of the guest failed, or making an instance for one: the one record of it.
+    CallFailed(Box<FailureRecord>),
+    /// A call was dropped while it ran: the host stops, or the queue is gone.
+    CallKilled {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Messages of the call.
+        messages: u32,
+    },
+    /// The guest returned something that has no meaning; it was put right.
+    AnswerCorrected {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// What was wrong.
+        problem: AnswerProblem,
+    },
+    /// A line that a guest logged or wrote.
+    LogLine {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// The line.
+        line: LogLine,
+    },
+}
+
+/// What a call took. Time is the guest's: waiting for a slot or an instance apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallReport {
+    /// The plugin.
+    pub plugin: Arc<str>,
+    /// Its revision.
+    pub revision: Arc<str>,
+    /// Where its messages were pulled from.
+    pub message_queue: MessageQueue,
+    /// Messages of the call.
+    pub messages: u32,
+    /// Wall clock from entering the guest to its answer.
+    pub wall: Duration,
+    /// CPU time.
+    pub computed: Duration,
+    /// Waiting for a slot and an instance, before the guest was entered.
+    pub waited: Duration,
+    /// Linear memories of the instance after the call.
+    pub memory_bytes: u64,
+    /// Log lines passed on.
+    pub log_lines: u32,
+    /// Log lines over a limit.
+    pub log_lines_dropped: u32,
+    /// The text, when the guest returned an error.
+    pub error: Option<String>,
+}
+
+/// Why a warm instance was replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecycleReason {
+    /// Its call trapped, was killed or broke a limit.
+    Failed,
+    /// It served `recycle_after_calls`.
+    Calls,
+    /// It reached `recycle_after_age`.
+    Age,
+    /// It holds more than the memory mark.
+    Memory,
+    /// It had nothing to do.
+    Idle,
+    /// The revision ends.
+    Closed,
+}
+
+/// What was wrong with an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AnswerProblem {
+    /// Outside −1 … messages − 1; clamped.
+    AckIndexOutOfRange {
+        /// As returned.
+        ack_index: i32,
+        /// Of the call.
+        messages: u32,
+    },
+    /// Missing outcomes count as "reconsume later", superfluous ones are ignored.
+    WrongNumberOfOutcomes {
+        /// As returned.
+        outcomes: u32,
+        /// Of the call.
+        messages: u32,
+    },
+}
+
+/// What was running.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Phase {
+    /// Making the instance: start functions, global initialisers.
+    Instantiate,
+    /// `lifecycle.init`.
+    Init,
+    /// `consume-message`.
+    Call,
+    /// `lifecycle.shutdown`.
+    Shutdown,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Instantiate => "instantiate",
+            Self::Init => "init",
+            Self::Call => "consume-message",
+            Self::Shutdown => "shutdown",
+        })
+    }
+}
+
+/// Why a call failed. `Display` is for people.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FailureKind {
+    /// The guest trapped: `unreachable`, a panic, an access out of bounds.
+    #[error("trap: {0}")]
+    Trap(String),
+    /// It called `exit`.
+    #[error("it called exit({0}); a listener returns")]
+    Exit(i32),
+    /// Recursion too deep.
+    #[error("its stack ran out ({0} KiB); recursion without end?")]
+    StackOverflow(usize),
+    /// Linear memories over `memory`.
+    #[error("it needs more memory than limits.memory = {0} bytes")]
+    Memory(u64),
+    /// Tables over `table_elements`.
+    #[error("it needs more than limits.table_elements = {0}")]
+    Tables(usize),
+    /// A transfer over `host_memory`, a resource table that is full, a random number
+    /// that is too long.
+    #[error("host limit: {0}")]
+    HostLimit(String),
+    /// CPU time over `compute_time` (`init_time` while an instance is made).
+    #[error("it computed for more than {0:?}")]
+    ComputeTime(Duration),
+    /// Wall clock over `consume_timeout` (`init_time` while an instance is made).
+    #[error("it took more than {0:?}")]
+    Timeout(Duration),
+    /// `init` returned an error.
+    #[error("init returned an error: {0}")]
+    InitError(String),
+    /// Neither the pool nor the machine has room for an instance.
+    #[error("no instance could be made: {0}")]
+    NoInstance(String),
+}
+
+impl FailureKind {
+    /// A word for metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Trap(_) => "trap",
+            Self::Exit(_) => "exit",
+            Self::StackOverflow(_) => "stack_overflow",
+            Self::Memory(_) => "memory",
+            Self::Tables(_) => "tables",
+            Self::HostLimit(_) => "host_limit",
+            Self::ComputeTime(_) => "compute_time",
+            Self::Timeout(_) => "timeout",
+            Self::InitError(_) => "init_error",
+            Self::NoInstance(_) => "no_instance",
+        }
+    }
+}
+
+/// Everything known about one failed call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailureRecord {
+    /// The plugin.
+    pub plugin: Arc<str>,
+    /// Its revision.
+    pub revision: Arc<str>,
+    /// What was running.
+    pub phase: Phase,
+    /// What happened.
+    pub kind: FailureKind,
+    /// The guest's frames, innermost first.
+    pub backtrace: Vec<String>,
+    /// The last lines it logged or wrote in this call.
+    pub last_log_lines: Vec<LogLine>,
+    /// Where its messages were pulled from; `None` while a plugin is loaded.
+    pub message_queue: Option<MessageQueue>,
+    /// At most [`MESSAGE_IDS_MAX`].
+    pub message_ids: Vec<String>,
+    /// Messages of the call.
+    pub messages: u32,
+    /// Which attempt this was for its first message, from 1.
+    pub attempt: u32,
+    /// A message of a failed batch, alone: the batch was counted before.
+    pub isolated: bool,
+    /// Wall clock of the failed phase.
+    pub wall: Duration,
+    /// CPU time of the failed phase.
+    pub computed: Duration,
+    /// Linear memories when it failed.
+    pub memory_bytes: u64,
+    /// Log lines over a limit.
+    pub log_lines_dropped: u32,
+}
+
+/// Message ids in one failure record.
+pub const MESSAGE_IDS_MAX: usize = 64;
+
+/// One line for people; back-trace and log lines are fields.
+impl fmt::Display for FailureRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "plugin \"{}\" ({}) failed in {}: {}",
+            self.plugin, self.revision, self.phase, self.kind
+        )
+    }
+}
+
+/// One line of a guest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLine {
+    /// How it said it.
+    pub source: LogSource,
+    /// As given to `wasi:logging`; stdout counts as info, stderr as a warning.
+    pub level: LogLevel,
+    /// The `context` of `wasi:logging`, else empty.
+    pub context: String,
+    /// Without its end.
+    pub text: String,
+    /// It was longer than `LOG_LINE_BYTES_MAX`.
+    pub is_cut: bool,
+}
+
+/// Where a line came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LogSource {
+    /// `wasi:logging`.
+    Logging,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Levels of `wasi:logging`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LogLevel {
+    /// Every step.
+    Trace,
+    /// Decisions.
+    Debug,
+    /// Changes.
+    Info,
+    /// Unusual.
+    Warn,
+    /// Someone must act.
+    Error,
+    /// It cannot go on.
+    Critical,
+}

@@ -1,0 +1,24 @@
+//! What a guest finds on the host's side: one file for each WIT interface that we
+//! implement, and WASI, sealed. Everything here is linked for every plugin, because
+//! many toolchains import it used or not; grants are asked when a function is called.
+
+mod call;
+mod logging;
+mod producer;
+pub(crate) mod stdio;
+
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::bindings::{mqlet, wasi};
+use crate::store::State;
+
+/// The linker of an engine.
+pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    mqlet::listener::types::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    mqlet::listener::call::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    mqlet::listener::producer::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    wasi::logging::logging::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    Ok(linker)
+}

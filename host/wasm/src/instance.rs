@@ -1,0 +1,333 @@
+//! One running copy of a component: making it, calling it, ending it. Whoever owns it
+//! is the only one to call it, and after a failed call there is nothing to do but drop
+//! it: wasmtime lets nobody enter it again.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use wasmtime::Store;
+use wasmtime::component::Instance as GuestInstance;
+
+use crate::artefact::Artefact;
+use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle};
+use crate::bindings::mqlet::listener::types::{BatchContext, Message};
+use crate::deadline::{Budget, CallClock, Interruption, guarded};
+use crate::engine::{Allocator, Engine, POOL_MEMORY_BYTES_MAX};
+use crate::error::LoadError;
+use crate::event::{Event, FailureKind, FailureRecord, Phase};
+use crate::linked::Linked;
+use crate::log_lines::CallLines;
+use crate::outcome;
+use crate::plugin::Plugin;
+use crate::run_slots::RunSlot;
+use crate::store::{self, RunningCall, State};
+
+/// What `shutdown` may take: it is best effort, and somebody waits for it.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
+/// Makes the instances of one revision.
+pub(crate) struct Maker {
+    engine: Engine,
+    plugin: Arc<Plugin>,
+    pooled: Option<Linked>,
+    /// Filled at load when the pool cannot hold the component, else when the pool is
+    /// full for the first time.
+    on_demand: OnceLock<Linked>,
+}
+
+/// Why there is no instance.
+pub(crate) enum NoInstance {
+    /// It trapped, ran out of time or memory, or `init` said no.
+    Failed(Box<FailureRecord>),
+    /// Its exports have other types than the contract.
+    Contract(String),
+}
+
+/// A running copy.
+pub(crate) struct Instance {
+    store: Store<State>,
+    concurrent: concurrent::Guest,
+    lifecycle: Option<lifecycle::Guest>,
+    pub(crate) created: Instant,
+    pub(crate) calls: u64,
+}
+
+/// What a call took, whatever came of it.
+pub(crate) struct Taken {
+    pub(crate) wall: Duration,
+    pub(crate) computed: Duration,
+    pub(crate) memory_bytes: u64,
+    pub(crate) lines: CallLines,
+}
+
+impl Maker {
+    pub(crate) fn new(
+        engine: &Engine,
+        artefact: &Artefact,
+        plugin: &Arc<Plugin>,
+    ) -> Result<Self, LoadError> {
+        let fits_the_pool = plugin.config.limits.memory <= POOL_MEMORY_BYTES_MAX;
+        // Whatever is wrong with it, the on-demand engine says it, too.
+        let pooled = engine
+            .pool()
+            .filter(|_| fits_the_pool)
+            .and_then(|pool| pool.link(artefact).ok());
+        let on_demand = OnceLock::new();
+        if pooled.is_none() {
+            let _first = on_demand.set(engine.on_demand().link(artefact)?);
+        }
+        Ok(Self {
+            engine: engine.clone(),
+            plugin: Arc::clone(plugin),
+            pooled,
+            on_demand,
+        })
+    }
+
+    /// Whether the component has what the manifest says it is.
+    pub(crate) fn exports_concurrent(&self) -> bool {
+        let linked = self.pooled.as_ref().or_else(|| self.on_demand.get());
+        linked.is_some_and(|linked| linked.concurrent.is_some())
+    }
+
+    /// Makes an instance and runs its `init`, both within `init_time`.
+    pub(crate) async fn make(&self, slot: &mut RunSlot) -> Result<Instance, NoInstance> {
+        if let (Some(linked), Some(pool)) = (&self.pooled, self.engine.pool())
+            && let Some(made) = self.make_in(pool, linked, false, slot).await
+        {
+            return made;
+        }
+        let linked = self.on_demand().map_err(|error| {
+            let kind = FailureKind::NoInstance(error.to_string());
+            let budget = self.budget();
+            NoInstance::Failed(Box::new(outcome::no_instance(
+                &self.plugin,
+                kind,
+                budget.wall,
+            )))
+        })?;
+        match self
+            .make_in(self.engine.on_demand(), linked, true, slot)
+            .await
+        {
+            Some(made) => made,
+            None => {
+                let kind = FailureKind::NoInstance("the on-demand engine is full".into());
+                Err(NoInstance::Failed(Box::new(outcome::no_instance(
+                    &self.plugin,
+                    kind,
+                    Duration::ZERO,
+                ))))
+            }
+        }
+    }
+
+    /// `None`: the pool is full.
+    async fn make_in(
+        &self,
+        allocator: &Allocator,
+        linked: &Linked,
+        on_demand: bool,
+        slot: &mut RunSlot,
+    ) -> Option<Result<Instance, NoInstance>> {
+        let mut store = store::new(&allocator.engine, &self.plugin);
+        let clock = Arc::clone(&store.data().clock);
+        clock.arm(self.budget());
+        let instantiated = guarded(slot, &clock, linked.pre.instantiate_async(&mut store)).await;
+        let instance = match instantiated {
+            Ok(instance) => instance,
+            Err(Interruption::Guest(error))
+                if error.is::<wasmtime::PoolConcurrencyLimitError>() =>
+            {
+                return None;
+            }
+            Err(interruption) => {
+                return Some(Err(self.failed(
+                    &mut store,
+                    Phase::Instantiate,
+                    interruption,
+                )));
+            }
+        };
+        let mut instance = match Instance::new(store, &instance, linked) {
+            Ok(instance) => instance,
+            Err(error) => return Some(Err(NoInstance::Contract(format!("{error:#}")))),
+        };
+        if let Err(failed) = self.init(&mut instance, &clock, slot).await {
+            return Some(Err(failed));
+        }
+        let store = &mut instance.store;
+        store.data().lines.finish_call(&self.plugin);
+        self.plugin.emit(&Event::InstanceCreated {
+            plugin: self.plugin.name(),
+            revision: self.plugin.revision(),
+            on_demand,
+            wall: clock.wall(),
+            memory_bytes: store.data().memory.memory_bytes(),
+        });
+        Some(Ok(instance))
+    }
+
+    async fn init(
+        &self,
+        instance: &mut Instance,
+        clock: &CallClock,
+        slot: &mut RunSlot,
+    ) -> Result<(), NoInstance> {
+        let Some(lifecycle) = &instance.lifecycle else {
+            return Ok(());
+        };
+        let store = &mut instance.store;
+        let settings: Vec<(&str, &str)> = self
+            .plugin
+            .config
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        store.set_epoch_deadline(1);
+        let answer = guarded(slot, clock, lifecycle.call_init(&mut *store, &settings)).await;
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(text)) => {
+                let kind = FailureKind::InitError(outcome::short(&text));
+                Err(NoInstance::Failed(Box::new(outcome::failure(
+                    store.data_mut(),
+                    Phase::Init,
+                    kind,
+                    Vec::new(),
+                ))))
+            }
+            Err(interruption) => Err(self.failed(store, Phase::Init, interruption)),
+        }
+    }
+
+    fn failed(
+        &self,
+        store: &mut Store<State>,
+        phase: Phase,
+        interruption: Interruption,
+    ) -> NoInstance {
+        let budget = self.budget();
+        NoInstance::Failed(Box::new(outcome::interrupted(
+            store.data_mut(),
+            phase,
+            interruption,
+            budget,
+        )))
+    }
+
+    fn on_demand(&self) -> Result<&Linked, LoadError> {
+        if let Some(linked) = self.on_demand.get() {
+            return Ok(linked);
+        }
+        let artefact = match &self.pooled {
+            Some(pooled) => pooled.artefact()?,
+            None => {
+                return Err(LoadError::Artefact {
+                    reason: "it was not loaded".into(),
+                });
+            }
+        };
+        let linked = self.engine.on_demand().link(&artefact)?;
+        Ok(self.on_demand.get_or_init(|| linked))
+    }
+
+    fn budget(&self) -> Budget {
+        Budget {
+            compute: self.plugin.init_time(),
+            wall: self.plugin.init_time(),
+        }
+    }
+}
+
+impl Instance {
+    fn new(
+        mut store: Store<State>,
+        instance: &GuestInstance,
+        linked: &Linked,
+    ) -> wasmtime::Result<Self> {
+        let Some(indices) = &linked.concurrent else {
+            return Err(wasmtime::format_err!("no concurrent listener is exported"));
+        };
+        let concurrent = indices.load(&mut store, instance)?;
+        let lifecycle = match &linked.lifecycle {
+            Some(indices) => Some(indices.load(&mut store, instance)?),
+            None => None,
+        };
+        Ok(Self {
+            store,
+            concurrent,
+            lifecycle,
+            created: Instant::now(),
+            calls: 0,
+        })
+    }
+
+    /// Calls `consume-message`.
+    pub(crate) async fn consume_message(
+        &mut self,
+        call: RunningCall,
+        messages: &[Message<'_>],
+        context: BatchContext<'_>,
+        budget: Budget,
+        slot: &mut RunSlot,
+    ) -> Result<Result<concurrent::ConsumeStatus, String>, Interruption> {
+        let state = self.store.data_mut();
+        state.call = Some(call);
+        let clock = Arc::clone(&state.clock);
+        self.store.set_epoch_deadline(1);
+        clock.arm(budget);
+        self.calls += 1;
+        let guest = self
+            .concurrent
+            .call_consume_message(&mut self.store, messages, context);
+        let answer = guarded(slot, &clock, guest).await;
+        self.store.data_mut().call = None;
+        answer
+    }
+
+    /// What the call that just ended took.
+    pub(crate) fn taken(&mut self) -> Taken {
+        let state = self.store.data_mut();
+        // A growth that was refused and survived is nobody's business.
+        let _survived = state.memory.take_denied();
+        Taken {
+            wall: state.clock.wall(),
+            computed: state.clock.computed(),
+            memory_bytes: state.memory.memory_bytes(),
+            lines: state.lines.finish_call(&state.plugin),
+        }
+    }
+
+    /// The record of the call that just failed.
+    pub(crate) fn record(&mut self, interruption: Interruption, budget: Budget) -> FailureRecord {
+        outcome::interrupted(self.store.data_mut(), Phase::Call, interruption, budget)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.store.data().memory.memory_bytes()
+    }
+
+    /// Its last call, best effort; then it is gone.
+    pub(crate) async fn shut_down(mut self, slot: &mut RunSlot) {
+        let Some(lifecycle) = &self.lifecycle else {
+            return;
+        };
+        let budget = Budget {
+            compute: SHUTDOWN_TIME,
+            wall: SHUTDOWN_TIME,
+        };
+        let clock = Arc::clone(&self.store.data().clock);
+        self.store.set_epoch_deadline(1);
+        clock.arm(budget);
+        let answer = guarded(slot, &clock, lifecycle.call_shutdown(&mut self.store)).await;
+        let state = self.store.data_mut();
+        if let Err(interruption) = answer {
+            let record = outcome::interrupted(state, Phase::Shutdown, interruption, budget);
+            state.plugin.emit(&Event::CallFailed(Box::new(record)));
+        } else {
+            state.lines.finish_call(&state.plugin);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Every limit of an instance, and the one place that attaches them to a store: memory,
+//! tables, handles, what a guest-to-host transfer may hold, the epoch callback. Sizes
+//! that WASI keeps itself (random, log lines) are constants here, used where its
+//! context is built (`store.rs`).
+//!
+//! The instance pool is a ceiling for all plugins; what one plugin may use is its
+//! store's affair, here.
+
+use std::time::Duration;
+
+use wasmtime::{ResourceLimiter, Store};
+
+use crate::store::State;
+
+/// Resources of the host (streams, pollables, sockets) and handles of its own that one
+/// instance may hold.
+pub const RESOURCES_MAX: usize = 1_000;
+/// Random bytes in one call of WASI's `get-random-bytes`.
+pub const RANDOM_BYTES_MAX: u64 = 64 * 1024;
+/// Core instances, tables and memories within one instance of a component; the largest
+/// toolchain known (componentize-py) makes 38 core instances.
+pub(crate) const CORE_INSTANCES_MAX: usize = 200;
+
+/// How warm instances are shared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Isolation {
+    /// A warm instance serves call after call, one at a time.
+    #[default]
+    Shared,
+    /// A fresh instance for every call.
+    Batch,
+}
+
+/// `[limits]` of a manifest. A limit is part of the revision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Warm or fresh instances.
+    pub isolation: Isolation,
+    /// Bytes of the linear memories of one instance together.
+    pub memory: u64,
+    /// CPU time of one call.
+    pub compute_time: Duration,
+    /// Instantiating and `init` together, computing and waiting.
+    pub init_time: Duration,
+    /// Bytes that one transfer from guest to host may hold.
+    pub host_memory: usize,
+    /// Elements of the tables of one instance together.
+    pub table_elements: usize,
+    /// Log lines of the plugin, all its instances together.
+    pub log_lines_per_second: u32,
+    /// Text of the log lines of one call.
+    pub log_bytes_per_call: usize,
+    /// Calls after which an instance is replaced.
+    pub recycle_after_calls: u64,
+    /// Age after which an instance is replaced.
+    pub recycle_after_age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::Shared,
+            memory: 128 * 1024 * 1024,
+            compute_time: Duration::from_secs(10),
+            init_time: Duration::from_secs(10),
+            host_memory: 16 * 1024 * 1024,
+            table_elements: 100_000,
+            log_lines_per_second: 100,
+            log_bytes_per_call: 64 * 1024,
+            recycle_after_calls: 100_000,
+            recycle_after_age: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl Limits {
+    /// An instance that holds more than this after a call is replaced: 75 % of
+    /// `memory`. Memory of a guest only grows.
+    pub fn memory_mark(&self) -> u64 {
+        self.memory / 4 * 3
+    }
+}
+
+/// A limit that an instance ran into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Denied {
+    Memory,
+    Table,
+}
+
+/// Counts and bounds the memories and tables of one instance.
+pub(crate) struct MemoryLimiter {
+    memory_bytes: usize,
+    memory_max: usize,
+    table_elements: usize,
+    table_elements_max: usize,
+    /// Granted and not yet known to have worked.
+    growing: usize,
+    denied: Option<Denied>,
+}
+
+impl MemoryLimiter {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            memory_bytes: 0,
+            memory_max: usize::try_from(limits.memory).unwrap_or(usize::MAX),
+            table_elements: 0,
+            table_elements_max: limits.table_elements,
+            growing: 0,
+            denied: None,
+        }
+    }
+
+    /// Bytes of all linear memories.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes as u64
+    }
+
+    /// What was refused since the last call of this; a guest mostly traps soon after.
+    pub(crate) fn take_denied(&mut self) -> Option<Denied> {
+        self.denied.take()
+    }
+}
+
+impl ResourceLimiter for MemoryLimiter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let growing = desired.saturating_sub(current);
+        let total = self.memory_bytes.saturating_add(growing);
+        if total > self.memory_max {
+            self.growing = 0;
+            self.denied = Some(Denied::Memory);
+            return Ok(false);
+        }
+        self.growing = growing;
+        self.memory_bytes = total;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory_bytes -= self.growing;
+        self.growing = 0;
+        self.denied = Some(Denied::Memory);
+        Ok(())
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let total = self
+            .table_elements
+            .saturating_add(desired.saturating_sub(current));
+        if total > self.table_elements_max {
+            self.denied = Some(Denied::Table);
+            return Ok(false);
+        }
+        self.table_elements = total;
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES_MAX
+    }
+
+    fn tables(&self) -> usize {
+        CORE_INSTANCES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        CORE_INSTANCES_MAX
+    }
+}
+
+/// Attaches every limit to a store that was just made. All paths that make a store go
+/// through `store::new`, and that through here.
+pub(crate) fn attach(store: &mut Store<State>, limits: &Limits) {
+    store.limiter(|state| &mut state.memory);
+    store.set_hostcall_fuel(limits.host_memory);
+    store.set_max_component_handles(RESOURCES_MAX);
+    store.data_mut().table.set_max_capacity(RESOURCES_MAX);
+    // Armed by each phase (instantiate, init, call) through the clock.
+    store.epoch_deadline_callback(|store| store.data().clock.tick());
+    store.set_epoch_deadline(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter(memory: u64) -> MemoryLimiter {
+        MemoryLimiter::new(&Limits {
+            memory,
+            ..Limits::default()
+        })
+    }
+
+    #[test]
+    fn memories_of_one_instance_are_counted_together() {
+        let mut limiter = limiter(100);
+        assert!(limiter.memory_growing(0, 60, None).unwrap());
+        assert!(!limiter.memory_growing(0, 50, None).unwrap());
+        assert!(limiter.memory_growing(60, 100, None).unwrap());
+        assert_eq!(limiter.memory_bytes(), 100);
+        assert_eq!(limiter.take_denied(), Some(Denied::Memory));
+        assert_eq!(limiter.take_denied(), None);
+    }
+
+    #[test]
+    fn growth_that_failed_after_all_is_not_counted() {
+        let mut limiter = limiter(100);
+        assert!(limiter.memory_growing(0, 60, None).unwrap());
+        limiter
+            .memory_grow_failed(wasmtime::format_err!("the pool's slot is smaller"))
+            .unwrap();
+        assert_eq!(limiter.memory_bytes(), 0);
+    }
+}

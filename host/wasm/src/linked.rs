@@ -1,0 +1,56 @@
+//! A compiled component, linked, with its exports looked up: what an instance is made
+//! of. The host's world exports everything; what this component really has is asked
+//! interface by interface, once, here.
+
+use wasmtime::component::InstancePre;
+
+use crate::artefact::Artefact;
+use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle};
+use crate::engine::Allocator;
+use crate::error::LoadError;
+use crate::store::State;
+
+#[derive(Clone)]
+pub(crate) struct Linked {
+    pub(crate) pre: InstancePre<State>,
+    pub(crate) concurrent: Option<concurrent::GuestIndices>,
+    pub(crate) lifecycle: Option<lifecycle::GuestIndices>,
+}
+
+impl Allocator {
+    /// Loads and links compiled code. In the pool this fails when a slot cannot hold the
+    /// component.
+    pub(crate) fn link(&self, artefact: &Artefact) -> Result<Linked, LoadError> {
+        let component =
+            artefact
+                .deserialize(&self.engine)
+                .map_err(|error| LoadError::Artefact {
+                    reason: format!("{error:#}"),
+                })?;
+        let pre = self
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|error| LoadError::Link {
+                reason: format!("{error:#}"),
+            })?;
+        Ok(Linked {
+            concurrent: concurrent::GuestIndices::new(&pre).ok(),
+            lifecycle: lifecycle::GuestIndices::new(&pre).ok(),
+            pre,
+        })
+    }
+}
+
+impl Linked {
+    /// The same compiled code as bytes.
+    pub(crate) fn artefact(&self) -> Result<Artefact, LoadError> {
+        let bytes = self
+            .pre
+            .component()
+            .serialize()
+            .map_err(|error| LoadError::Artefact {
+                reason: format!("{error:#}"),
+            })?;
+        Ok(Artefact::trusted(bytes))
+    }
+}

@@ -1,0 +1,211 @@
+//! What the guest did → what becomes of its messages, and the record of a failure.
+//!
+//! A status is taken as returned; nonsense is put right as RocketMQ does and told. A
+//! trap, a limit or a deadline is one [`FailureRecord`]; what it means for the messages
+//! is decided by `listener.rs`, which may try them again one by one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consumer::listener::{ConcurrentlyStatus, MessageOutcome};
+use wasmtime::{Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use crate::bindings::exports::mqlet::listener::concurrent as wit;
+use crate::deadline::{Budget, Exceeded, Interruption};
+use crate::engine::WASM_STACK_BYTES;
+use crate::event::{AnswerProblem, FailureKind, FailureRecord, Phase};
+use crate::limits::Denied;
+use crate::log_lines::cut;
+use crate::plugin::Plugin;
+use crate::store::State;
+
+/// Texts of a guest that are kept: reasons and errors.
+pub const REASON_BYTES_MAX: usize = 1024;
+/// Frames of a back-trace that are kept.
+const FRAMES_MAX: usize = 32;
+/// A function name, demangled, can be of any length.
+const FRAME_BYTES_MAX: usize = 256;
+
+/// An answer that was understood.
+pub(crate) struct Answer {
+    pub(crate) status: ConcurrentlyStatus,
+    pub(crate) problem: Option<AnswerProblem>,
+    pub(crate) error: Option<String>,
+}
+
+/// What the guest's answer means for its messages.
+pub(crate) fn answer(answer: Result<wit::ConsumeStatus, String>, messages: usize) -> Answer {
+    let count = u32::try_from(messages).unwrap_or(u32::MAX);
+    let mut problem = None;
+    let mut error = None;
+    let status = match answer {
+        Ok(wit::ConsumeStatus::ConsumeSuccess(None)) => {
+            ConcurrentlyStatus::ConsumeSuccess { ack_index: None }
+        }
+        Ok(wit::ConsumeStatus::ConsumeSuccess(Some(ack_index))) => {
+            if i64::from(ack_index) >= i64::from(count) || ack_index < -1 {
+                problem = Some(AnswerProblem::AckIndexOutOfRange {
+                    ack_index,
+                    messages: count,
+                });
+            }
+            // RocketMQ: ConsumeMessageConcurrentlyService#processConsumeResult.
+            let last = i32::try_from(messages).unwrap_or(i32::MAX) - 1;
+            ConcurrentlyStatus::ConsumeSuccess {
+                ack_index: Some(ack_index.clamp(-1, last)),
+            }
+        }
+        Ok(wit::ConsumeStatus::ReconsumeLater(level)) => ConcurrentlyStatus::ReconsumeLater {
+            delay_level: level.map(delay_level),
+        },
+        Ok(wit::ConsumeStatus::Each(outcomes)) => {
+            if outcomes.len() != messages {
+                problem = Some(AnswerProblem::WrongNumberOfOutcomes {
+                    outcomes: u32::try_from(outcomes.len()).unwrap_or(u32::MAX),
+                    messages: count,
+                });
+            }
+            let mut outcomes: Vec<_> = outcomes.into_iter().take(messages).map(outcome).collect();
+            outcomes.resize(
+                messages,
+                MessageOutcome::ReconsumeLater { delay_level: None },
+            );
+            ConcurrentlyStatus::Each(outcomes)
+        }
+        Err(text) => {
+            error = Some(short(&text));
+            ConcurrentlyStatus::ReconsumeLater { delay_level: None }
+        }
+    };
+    Answer {
+        status,
+        problem,
+        error,
+    }
+}
+
+fn outcome(outcome: wit::Outcome) -> MessageOutcome {
+    match outcome {
+        wit::Outcome::Done => MessageOutcome::Done,
+        wit::Outcome::ReconsumeLater(level) => MessageOutcome::ReconsumeLater {
+            delay_level: level.map(delay_level),
+        },
+        wit::Outcome::DeadLetter(reason) => MessageOutcome::DeadLetter {
+            reason: Arc::from(cut(&reason, REASON_BYTES_MAX).0),
+        },
+    }
+}
+
+fn delay_level(level: u32) -> i32 {
+    i32::try_from(level).unwrap_or(i32::MAX)
+}
+
+/// A guest's text as it is kept.
+pub(crate) fn short(text: &str) -> String {
+    cut(text, REASON_BYTES_MAX).0.to_string()
+}
+
+/// The record of a phase that was interrupted; facts about messages are added by who
+/// knows them.
+pub(crate) fn interrupted(
+    state: &mut State,
+    phase: Phase,
+    interruption: Interruption,
+    budget: Budget,
+) -> FailureRecord {
+    match interruption {
+        Interruption::Waited => {
+            failure(state, phase, FailureKind::Timeout(budget.wall), Vec::new())
+        }
+        Interruption::Guest(error) => {
+            let kind = kind(state, &error, budget);
+            let backtrace = backtrace(&error);
+            failure(state, phase, kind, backtrace)
+        }
+    }
+}
+
+/// A record with what the store knows.
+pub(crate) fn failure(
+    state: &mut State,
+    phase: Phase,
+    kind: FailureKind,
+    backtrace: Vec<String>,
+) -> FailureRecord {
+    let lines = state.lines.finish_call(&state.plugin);
+    FailureRecord {
+        phase,
+        backtrace,
+        last_log_lines: lines.last.into(),
+        log_lines_dropped: lines.dropped,
+        wall: state.clock.wall(),
+        computed: state.clock.computed(),
+        memory_bytes: state.memory.memory_bytes(),
+        ..no_instance(&state.plugin, kind, Duration::ZERO)
+    }
+}
+
+/// A record when there is no store.
+pub(crate) fn no_instance(plugin: &Plugin, kind: FailureKind, wall: Duration) -> FailureRecord {
+    FailureRecord {
+        plugin: plugin.name(),
+        revision: plugin.revision(),
+        phase: Phase::Instantiate,
+        kind,
+        backtrace: Vec::new(),
+        last_log_lines: Vec::new(),
+        message_queue: None,
+        message_ids: Vec::new(),
+        messages: 0,
+        attempt: 0,
+        isolated: false,
+        wall,
+        computed: Duration::ZERO,
+        memory_bytes: 0,
+        log_lines_dropped: 0,
+    }
+}
+
+fn kind(state: &mut State, error: &wasmtime::Error, budget: Budget) -> FailureKind {
+    let limits = &state.plugin.config.limits;
+    let denied = state.memory.take_denied();
+    if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+        return match exceeded {
+            Exceeded::Compute => FailureKind::ComputeTime(budget.compute),
+            Exceeded::Wall => FailureKind::Timeout(budget.wall),
+        };
+    }
+    if let Some(exit) = error.downcast_ref::<I32Exit>() {
+        return FailureKind::Exit(exit.0);
+    }
+    let trap = error.downcast_ref::<Trap>();
+    if trap == Some(&Trap::StackOverflow) {
+        return FailureKind::StackOverflow(WASM_STACK_BYTES / 1024);
+    }
+    match denied {
+        // Guests rarely survive a refused growth, and say so by a trap.
+        Some(Denied::Memory) => FailureKind::Memory(limits.memory),
+        Some(Denied::Table) => FailureKind::Tables(limits.table_elements),
+        None => match trap {
+            Some(trap) => FailureKind::Trap(trap.to_string()),
+            // The root cause is the one that names the limit; what stands above it is
+            // the back-trace.
+            None => FailureKind::HostLimit(short(&error.root_cause().to_string())),
+        },
+    }
+}
+
+fn backtrace(error: &wasmtime::Error) -> Vec<String> {
+    let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
+        return Vec::new();
+    };
+    // Its own text has the names demangled, a frame a line below a heading.
+    backtrace
+        .to_string()
+        .lines()
+        .skip(1)
+        .take(FRAMES_MAX)
+        .map(|frame| cut(frame.trim(), FRAME_BYTES_MAX).0.to_string())
+        .collect()
+}

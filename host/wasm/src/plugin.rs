@@ -1,0 +1,158 @@
+//! What all instances of one revision share: its name, limits and grants, who sends for
+//! it, who hears of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consumer::publish::MessageProducer;
+
+use crate::component::ListenerKind;
+use crate::event::{Event, Observer};
+use crate::limits::Limits;
+use crate::rate::Rate;
+
+/// What a plugin may reach outside its box.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Grants {
+    /// Sending. `None`: `not-granted`.
+    pub producer: Option<ProducerGrant>,
+}
+
+/// `[grants] producer`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProducerGrant {
+    /// Topics it may send to.
+    pub topics: Vec<String>,
+    /// `None`: no limit but the host's.
+    pub messages_per_second: Option<u32>,
+}
+
+/// One revision of one plugin.
+#[derive(Clone, Debug)]
+pub struct PluginConfig {
+    /// Its name.
+    pub plugin: Arc<str>,
+    /// Names code and configuration, for people.
+    pub revision: Arc<str>,
+    /// Which of the component's listeners to call.
+    pub listener: ListenerKind,
+    /// Its box.
+    pub limits: Limits,
+    /// The holes in it.
+    pub grants: Grants,
+    /// For `init`.
+    pub settings: Vec<(String, String)>,
+    /// Calls, and so instances, at once.
+    pub consume_thread_max: u32,
+}
+
+impl PluginConfig {
+    /// A plugin with default limits, no grants, no settings, 20 calls at once.
+    pub fn new(plugin: &str, revision: &str) -> Self {
+        Self {
+            plugin: plugin.into(),
+            revision: revision.into(),
+            listener: ListenerKind::Concurrent,
+            limits: Limits::default(),
+            grants: Grants::default(),
+            settings: Vec::new(),
+            consume_thread_max: 20,
+        }
+    }
+}
+
+/// Shared by the instances of a revision.
+pub(crate) struct Plugin {
+    pub(crate) config: PluginConfig,
+    pub(crate) producer: Arc<dyn MessageProducer>,
+    pub(crate) line_rate: Rate,
+    pub(crate) send_rate: Option<Rate>,
+    observer: Observer,
+}
+
+impl Plugin {
+    pub(crate) fn new(
+        config: PluginConfig,
+        producer: Arc<dyn MessageProducer>,
+        observer: Observer,
+    ) -> Self {
+        let send_rate = config
+            .grants
+            .producer
+            .as_ref()
+            .and_then(|grant| grant.messages_per_second);
+        Self {
+            line_rate: Rate::new(config.limits.log_lines_per_second),
+            send_rate: send_rate.map(Rate::new),
+            config,
+            producer,
+            observer,
+        }
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.config.plugin)
+    }
+
+    pub(crate) fn revision(&self) -> Arc<str> {
+        Arc::clone(&self.config.revision)
+    }
+
+    pub(crate) fn emit(&self, event: &Event) {
+        (self.observer)(event);
+    }
+
+    pub(crate) fn init_time(&self) -> Duration {
+        self.config.limits.init_time
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A plugin whose events can be looked at.
+
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
+
+    use super::{Plugin, PluginConfig};
+    use crate::event::Event;
+
+    #[derive(Clone, Default)]
+    pub(crate) struct Events(Arc<Mutex<Vec<Event>>>);
+
+    impl Events {
+        pub(crate) fn log_texts(&self) -> Vec<String> {
+            let events = self.0.lock().unwrap();
+            events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::LogLine { line, .. } => Some(line.text.clone()),
+                    _ => None,
+                })
+                .collect()
+        }
+    }
+
+    struct NoProducer;
+
+    impl MessageProducer for NoProducer {
+        fn send(&self, _: Vec<OutgoingMessage>, _: Duration) -> SendFuture {
+            Box::pin(async { Err(SendError::Stopped) })
+        }
+
+        fn send_oneway(&self, _: OutgoingMessage) -> SendFuture {
+            Box::pin(async { Err(SendError::Stopped) })
+        }
+    }
+
+    pub(crate) fn plugin_with_events(edit: impl FnOnce(&mut PluginConfig)) -> (Plugin, Events) {
+        let mut config = PluginConfig::new("test", "r1");
+        edit(&mut config);
+        let events = Events::default();
+        let seen = events.clone();
+        let observer = Arc::new(move |event: &Event| seen.0.lock().unwrap().push(event.clone()));
+        (Plugin::new(config, Arc::new(NoProducer), observer), events)
+    }
+}
