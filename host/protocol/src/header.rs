@@ -17,6 +17,9 @@ mod route;
 mod send_message;
 mod transaction;
 
+#[cfg(test)]
+mod tests;
+
 pub use administration::*;
 pub use consumer_offset::*;
 pub use consumer_send_msg_back::*;
