@@ -5,7 +5,7 @@
 //! bytes are there or within the limit. Every error means: close the connection,
 //! the next frame cannot be found.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::command::RemotingCommand;
 use crate::json_dialect::JsonError;
@@ -150,9 +150,11 @@ impl RemotingCommand {
             SerializeType::Json => serialize::json::decode(&frame[4..end])?,
             SerializeType::Rocketmq => serialize::rocketmq::decode(&frame[4..end])?,
         };
-        // An empty slice would keep the frame alive for nothing.
+        // An empty rest would keep the frame alive for nothing.
         if end < frame.len() {
-            command.body = frame.slice(end..);
+            let mut body = frame;
+            body.advance(end);
+            command.body = body;
         }
         Ok(command)
     }

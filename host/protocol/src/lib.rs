@@ -7,6 +7,8 @@ pub mod command;
 pub mod delay_level;
 pub mod ext_fields;
 pub mod frame;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 pub mod header;
 pub mod instant;
 pub mod json_dialect;

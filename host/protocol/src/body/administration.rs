@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{body, known_name, named};
 
@@ -46,12 +46,9 @@ pub struct TopicConfig {
     pub perm: i32,
     /// Queues to read from.
     pub read_queue_nums: u32,
-    /// How messages may be tagged.
-    #[serde(
-        deserialize_with = "known_name",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub topic_filter_type: Option<TopicFilterType>,
+    /// How messages may be tagged; unknown kinds read as one tag.
+    #[serde(deserialize_with = "filter_type")]
+    pub topic_filter_type: TopicFilterType,
     /// The topic.
     pub topic_name: String,
     /// Bits: unit, unit subscription.
@@ -78,12 +75,16 @@ impl Default for TopicConfig {
             order: false,
             perm: 6,
             read_queue_nums: 16,
-            topic_filter_type: Some(TopicFilterType::SingleTag),
+            topic_filter_type: TopicFilterType::SingleTag,
             topic_name: String::new(),
             topic_sys_flag: 0,
             write_queue_nums: 16,
         }
     }
+}
+
+fn filter_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TopicFilterType, D::Error> {
+    Ok(known_name(deserializer)?.unwrap_or(TopicFilterType::SingleTag))
 }
 
 body!(KVTable, TopicList, GroupList, TopicConfig);

@@ -137,13 +137,15 @@ fn every_recorded_header_is_typed_and_flattened_to_the_same_fields() {
 #[test]
 fn a_missing_required_field_is_named() {
     let command = RemotingCommand::request(request_code::PULL_MESSAGE, ExtFields::default());
-    let error = command.header::<PullMessageRequestHeader>().unwrap_err();
+    let error = command
+        .header::<PullMessageRequestHeader>()
+        .expect_err("a bad header");
     assert_eq!(
         error.to_string(),
         "the header PullMessageRequestHeader lacks its required field consumerGroup"
     );
     let offset = [("offset", "x")].into_iter().collect();
-    let error = GetMaxOffsetResponseHeader::decode(&offset).unwrap_err();
+    let error = GetMaxOffsetResponseHeader::decode(&offset).expect_err("a bad header");
     assert_eq!(
         error.to_string(),
         "the field offset of the header GetMaxOffsetResponseHeader is not a 64-bit number"

@@ -136,13 +136,13 @@ impl Formatter for Dialect {
             (Key::Object, CharEscape::ReverseSolidus) => writer.write_all(b"\\"),
             (_, escape) => {
                 self.open_text_key(writer)?;
-                write_escape(writer, escape)
+                write_escape(writer, &escape)
             }
         }
     }
 }
 
-fn write_escape<W: ?Sized + Write>(writer: &mut W, escape: CharEscape) -> io::Result<()> {
+fn write_escape<W: ?Sized + Write>(writer: &mut W, escape: &CharEscape) -> io::Result<()> {
     match escape {
         CharEscape::Quote => writer.write_all(b"\\\""),
         CharEscape::ReverseSolidus => writer.write_all(b"\\\\"),
