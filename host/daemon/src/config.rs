@@ -20,6 +20,9 @@ use protocol::Address;
 
 use crate::cli::LogFormat;
 
+/// What a command reads when it is given no file.
+pub(crate) const CONFIG_FILE_NAME: &str = "mqlet.toml";
+
 /// Everything a host is told.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -109,9 +112,14 @@ impl Config {
 
         let mut manifests = Vec::new();
         let mut complete = Vec::new();
+        let mut read_folders: Vec<PathBuf> = Vec::new();
         for mut tenant in tenants {
             let (plugins, of_plugins) = folder::load(&tenant.plugins_folder);
-            problems.extend(of_plugins);
+            // Two tenants may share a folder; what is wrong in it is said once.
+            if !read_folders.contains(&tenant.plugins_folder) {
+                problems.extend(of_plugins);
+                read_folders.push(tenant.plugins_folder.clone());
+            }
             let named = plugins
                 .iter()
                 .map(|plugin| (Arc::clone(&tenant.name), plugin.clone()));

@@ -89,7 +89,9 @@ impl<'t> Document<'t> {
         if readable {
             Ok(document)
         } else {
-            Err(document.problems.into_inner())
+            let mut problems = document.problems.into_inner();
+            problems.sort_by_key(Problem::line);
+            Err(problems)
         }
     }
 
@@ -203,6 +205,16 @@ impl<'t> Document<'t> {
         u32::try_from(lines + 1).unwrap_or(u32::MAX)
     }
 
+    /// A value as it was written; a table says nothing at this length.
+    fn shown_value(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let is_table = match value.get_ref() {
+            DeValue::Table(_) => true,
+            DeValue::Array(items) => items.iter().any(|item| item.get_ref().is_table()),
+            _ => false,
+        };
+        (!is_table).then(|| self.shown(&value.span()))
+    }
+
     /// The text of a span on one line, cut where it is long.
     fn shown(&self, span: &Range<usize>) -> String {
         let text = self.text.get(span.clone()).unwrap_or_default();
@@ -258,10 +270,7 @@ impl<'d, 't> Section<'d, 't> {
         let (key, value) = self.entry(key)?;
         read(Value::Toml(value.get_ref()))
             .map_err(|fault| {
-                let shown = match value.get_ref() {
-                    DeValue::Table(_) => None,
-                    _ => Some(self.document.shown(&value.span())),
-                };
+                let shown = self.document.shown_value(value);
                 self.document
                     .add(Some(&key.span()), Some(path), shown, fault);
             })
@@ -397,10 +406,7 @@ impl<'d, 't> Section<'d, 't> {
     pub fn refused(&self, key: &'static str, fault: Fault) {
         self.asked.borrow_mut().push(key);
         if let Some((name, value)) = self.entry(key) {
-            let shown = match value.get_ref() {
-                DeValue::Table(_) => None,
-                _ => Some(self.document.shown(&value.span())),
-            };
+            let shown = self.document.shown_value(value);
             self.document
                 .add(Some(&name.span()), Some(self.path(key)), shown, fault);
         }
@@ -417,7 +423,7 @@ impl<'d, 't> Section<'d, 't> {
         let span = entry
             .map(|(name, _)| name.span())
             .or_else(|| self.span.clone());
-        let value = entry.map(|(_, value)| self.document.shown(&value.span()));
+        let value = entry.and_then(|(_, value)| self.document.shown_value(value));
         self.document.add(span.as_ref(), Some(path), value, fault);
     }
 
@@ -463,10 +469,7 @@ impl<'d, 't> Section<'d, 't> {
             if asked.contains(&key) {
                 continue;
             }
-            let shown = match value.get_ref() {
-                DeValue::Table(_) | DeValue::Array(_) => None,
-                _ => Some(self.document.shown(&value.span())),
-            };
+            let shown = self.document.shown_value(value);
             let remedy = match nearest(key, &asked) {
                 Some(known) => format!("did you mean \"{known}\"?"),
                 None => {
@@ -539,7 +542,7 @@ fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(key, candidate), *candidate))
-        .filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3)
+        .filter(|(distance, candidate)| *distance <= if candidate.len() > 5 { 2 } else { 1 })
         .min()
         .map(|(_, candidate)| candidate)
 }

@@ -14,6 +14,7 @@ pub mod revision;
 
 pub mod artifact;
 pub mod compile_cache;
+pub mod preflight;
 
 pub mod lifecycle;
 pub mod slot;

@@ -29,6 +29,9 @@ pub const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// More entries in `[settings]` are refused.
 pub const SETTINGS_MAX: usize = 1000;
 
+/// Property of dead letters: whose they are.
+pub const PLUGIN_PROPERTY: &str = "MQLET_PLUGIN";
+
 /// One plugin as its author declares it.
 #[derive(Clone, Debug)]
 pub struct Manifest {
@@ -214,9 +217,12 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
     root.refuse_unknown();
 
     let (consumer_group, group) = group?;
+    let name = name?;
+    let group =
+        group.dead_letter_properties(vec![(PLUGIN_PROPERTY.to_owned(), name.as_str().to_owned())]);
     Some(Manifest {
         file: document.file().to_owned(),
-        name: name?,
+        name,
         name_place,
         component: beside(document.file(), &component?),
         component_place,

@@ -1,11 +1,17 @@
 //! `mqlet check`: validates everything, opens no socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::bail;
 use clap::Args;
+use plugin_lifecycle::manifest::folder;
+use plugin_lifecycle::preflight::{self, Preflight};
+use plugin_lifecycle::{Manifest, Problem, Problems};
+use serde::Serialize;
 
 use crate::cli::{GlobalArguments, HostArguments};
+use crate::config::problem::ProblemView;
+use crate::config::{CONFIG_FILE_NAME, Config, overrides};
 use crate::exit::{self, Exit};
 use crate::output::Output;
 
@@ -23,10 +29,11 @@ Examples:
   mqlet check                              mqlet.toml and everything it names
   mqlet check plugins/hello/rust           one plugin
   mqlet check plugins/hello/rust/plugin.toml
+  mqlet check plugins                      a folder of manifests
   mqlet check mqlet.toml --output json     for a pipeline"
 )]
 pub(crate) struct CheckArguments {
-    /// A configuration file, a plugin's manifest, or a folder with a plugin.toml
+    /// A configuration file, a plugin's manifest, or a folder of one or more plugins
     #[arg(default_value = "mqlet.toml")]
     pub(crate) path: PathBuf,
     #[command(flatten)]
@@ -35,9 +42,161 @@ pub(crate) struct CheckArguments {
 
 /// See [`CheckArguments`].
 pub(crate) fn execute(
-    _global: &GlobalArguments,
-    _arguments: CheckArguments,
-    _output: &mut Output,
+    global: &GlobalArguments,
+    arguments: CheckArguments,
+    output: &mut Output,
 ) -> anyhow::Result<Exit> {
-    bail!("\"mqlet check\" is not available yet in this build");
+    let overrides = overrides::collect(global, &arguments.host);
+    let alone = |manifest| (None::<Arc<str>>, manifest);
+    let (manifests, mut problems) = match what(&arguments.path) {
+        What::Config(file) => {
+            let loaded = Config::load(&file, overrides);
+            let manifests = loaded.manifests.into_iter();
+            let manifests = manifests.map(|(tenant, manifest)| (Some(tenant), manifest));
+            (manifests.collect::<Vec<_>>(), loaded.problems)
+        }
+        What::Manifest(file) => match Manifest::load(&file) {
+            Ok(manifest) => (vec![alone(manifest)], Vec::new()),
+            Err(Problems(problems)) => (Vec::new(), problems),
+        },
+        What::Folder(folder) => {
+            let (manifests, problems) = folder::load(&folder);
+            (manifests.into_iter().map(alone).collect(), problems)
+        }
+        What::Nothing(problem) => (Vec::new(), vec![problem]),
+    };
+    let mut plugins = Vec::new();
+    for (tenant, manifest) in &manifests {
+        match preflight::check(manifest) {
+            Ok(found) => plugins.push(PluginView::new(tenant.as_deref(), manifest, &found)),
+            Err(of_component) => problems.extend(of_component),
+        }
+    }
+    let report = Report {
+        ok: problems.is_empty(),
+        plugins,
+        problems: problems.iter().map(ProblemView::from).collect(),
+    };
+    output.result(report.text(&problems), &report)?;
+    Ok(if report.ok { Exit::Done } else { Exit::Refused })
+}
+
+/// What a path means.
+enum What {
+    Config(PathBuf),
+    Manifest(PathBuf),
+    Folder(PathBuf),
+    Nothing(Problem),
+}
+
+/// A folder is a plugin's, a host's, or one of manifests; a file is what its first
+/// keys say, and a configuration when they say nothing.
+fn what(path: &Path) -> What {
+    if path.is_dir() {
+        let manifest = path.join(folder::MANIFEST_FILE_NAME);
+        let config = path.join(CONFIG_FILE_NAME);
+        return if manifest.is_file() {
+            What::Manifest(manifest)
+        } else if config.is_file() {
+            What::Config(config)
+        } else {
+            What::Folder(path.to_owned())
+        };
+    }
+    let text = match folder::read(path) {
+        Ok(text) => text,
+        Err(problem) => return What::Nothing(problem),
+    };
+    let first_line_of_manifest = |line: &str| {
+        ["name", "component", "consumer_group"].iter().any(|key| {
+            let rest = line.trim_start().strip_prefix(key);
+            rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+        })
+    };
+    if text.lines().any(first_line_of_manifest)
+        || path
+            .file_name()
+            .is_some_and(|name| name == folder::MANIFEST_FILE_NAME)
+    {
+        What::Manifest(path.to_owned())
+    } else {
+        What::Config(path.to_owned())
+    }
+}
+
+/// The answer, as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    ok: bool,
+    plugins: Vec<PluginView<'a>>,
+    problems: Vec<ProblemView<'a>>,
+}
+
+impl Report<'_> {
+    fn text(&self, problems: &[Problem]) -> String {
+        // What is in order would only hide what is not.
+        let mut lines: Vec<String> = if problems.is_empty() {
+            self.plugins.iter().map(PluginView::text).collect()
+        } else {
+            problems.iter().map(Problem::to_string).collect()
+        };
+        lines.push(match problems.len() {
+            0 => "nothing is wrong".to_owned(),
+            1 => "1 problem".to_owned(),
+            count => format!("{count} problems"),
+        });
+        lines.join("\n")
+    }
+}
+
+/// A plugin that is in order.
+#[derive(Serialize)]
+struct PluginView<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    plugin: &'a str,
+    file: String,
+    consumer_group: &'a str,
+    topics: Vec<String>,
+    component: String,
+    component_bytes: u64,
+    sha256: String,
+    revision: String,
+}
+
+impl<'a> PluginView<'a> {
+    fn new(tenant: Option<&'a str>, manifest: &'a Manifest, found: &Preflight) -> Self {
+        let group = manifest.group_config();
+        Self {
+            tenant,
+            plugin: manifest.name().as_str(),
+            file: manifest.file().display().to_string(),
+            consumer_group: manifest.consumer_group(),
+            topics: group
+                .subscriptions()
+                .iter()
+                .map(|one| one.topic.clone())
+                .collect(),
+            component: manifest.component().display().to_string(),
+            component_bytes: found.bytes,
+            sha256: found.digest.to_string(),
+            revision: found.revision.to_string(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let tenant = self
+            .tenant
+            .map(|tenant| format!("{tenant}/"))
+            .unwrap_or_default();
+        format!(
+            "{}: plugin \"{tenant}{}\" consumes {} as {}, revision {} of {}",
+            self.file,
+            self.plugin,
+            self.topics.join(", "),
+            self.consumer_group,
+            self.revision,
+            self.component,
+        )
+    }
 }
