@@ -6,11 +6,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use cargo_metadata::Message;
 
+use crate::componentize::{ComponentizeError, write_component};
 use crate::rust_toolchain::{RustToolchain, ToolchainError};
 
 /// What to build.
@@ -51,6 +52,43 @@ pub enum BuildError {
         /// Where.
         folder: PathBuf,
     },
+    /// More than one crate of the folder is a plugin.
+    #[error("cargo build in {} made several .wasm files ({}); build the wanted one by a `command` in [build]", folder.display(), names.join(", "))]
+    SeveralArtifacts {
+        /// Where.
+        folder: PathBuf,
+        /// Cargo's names of what was built.
+        names: Vec<String>,
+    },
+    /// It builds, but into something else than a listener.
+    #[error(transparent)]
+    Componentize(#[from] ComponentizeError),
+}
+
+/// Builds the one Rust plugin in `folder` and writes its component to `component`, by
+/// rename: all of `language = "rust"`.
+///
+/// Blocks until cargo ends; cargo's progress and messages go to standard error.
+///
+/// # Errors
+/// See [`BuildError`]. The previous component stays then.
+pub fn build_rust_plugin(folder: &Path, component: &Path) -> Result<(), BuildError> {
+    let toolchain = RustToolchain::find(folder)?;
+    let build = CargoBuild {
+        folder: folder.to_owned(),
+        arguments: Vec::new(),
+    };
+    let mut artifacts = build.run(&toolchain)?;
+    match artifacts.pop() {
+        Some((_, module)) if artifacts.is_empty() => Ok(write_component(&module, component)?),
+        last => {
+            let names = artifacts.into_iter().chain(last).map(|(name, _)| name);
+            Err(BuildError::SeveralArtifacts {
+                folder: build.folder,
+                names: names.collect(),
+            })
+        }
+    }
 }
 
 impl CargoBuild {
@@ -96,5 +134,25 @@ impl CargoBuild {
             return Err(BuildError::NoArtifact { folder });
         }
         Ok(artifacts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_without_a_crate_fails_as_cargo_does() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let build = CargoBuild {
+            folder: folder.path().to_owned(),
+            arguments: vec!["--offline".into()],
+        };
+
+        let error = build
+            .run(&RustToolchain::Installed)
+            .expect_err("there is no Cargo.toml");
+
+        assert!(matches!(error, BuildError::Failed { .. }), "{error}");
     }
 }

@@ -12,10 +12,11 @@ use anyhow::{Result, bail, ensure};
 use crate::{guests, process, repository};
 
 /// Workspaces beside the host's: their folder and whether they have native tests.
-const SIDE_WORKSPACES: [(&str, bool); 3] = [
+const SIDE_WORKSPACES: [(&str, bool); 4] = [
     ("guest-sdk/rust", true),
     ("plugins/hello/rust", true),
     ("tests/guests", false),
+    ("tests/fuzz", false),
 ];
 
 /// Which steps.

@@ -20,8 +20,15 @@ impl Guest for Listener {
                 format!("{}:{}:{body}", message.reconsume_times, context.queue_id)
             })
             .collect();
-        log(Level::Info, "ledger", &format!("ledger[{}]", entries.join(" ")));
-        if !messages.iter().any(|message| message.body.starts_with(b"fail")) {
+        log(
+            Level::Info,
+            "ledger",
+            &format!("ledger[{}]", entries.join(" ")),
+        );
+        if !messages
+            .iter()
+            .any(|message| message.body.starts_with(b"fail"))
+        {
             return Ok(ConsumeStatus::ConsumeSuccess(None));
         }
         Ok(ConsumeStatus::Each(

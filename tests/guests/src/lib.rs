@@ -18,6 +18,6 @@ pub fn property(properties: &[u8], name: &str) -> Option<String> {
             Some((parts.next()?, parts.next()?))
         })
         .filter(|(key, _)| *key == name.as_bytes())
-        .last()
+        .next_back()
         .map(|(_, value)| text(value))
 }
