@@ -70,14 +70,14 @@ pub(crate) fn log(section: Section<'_, '_>) -> LogConfig {
     let config = LogConfig {
         level: section.or("level", "info".to_owned(), |value| {
             let level = value.text()?;
-            tracing_subscriber::EnvFilter::try_new(level)
-                .map(|_| level.to_owned())
-                .map_err(|_| {
-                    Fault::new(
-                        "is no log level",
-                        "write error, warn, info, debug or trace; parts apart as in \"info,remoting=debug\"",
-                    )
-                })
+            if is_log_filter(level) {
+                Ok(level.to_owned())
+            } else {
+                Err(Fault::new(
+                    "is no log level",
+                    "write error, warn, info, debug or trace; parts apart as in \"info,remoting=debug\"",
+                ))
+            }
         }),
         format: section.or("format", LogFormat::Text, |value| {
             value.choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)], &[])
@@ -85,6 +85,17 @@ pub(crate) fn log(section: Section<'_, '_>) -> LogConfig {
     };
     section.refuse_unknown();
     config
+}
+
+/// Stricter than the filter's own parser, which takes a mistyped level for the name of
+/// a part.
+fn is_log_filter(text: &str) -> bool {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let has_level = |part: &str| {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        LEVELS.contains(&level.trim())
+    };
+    text.split(',').all(has_level) && tracing_subscriber::EnvFilter::try_new(text).is_ok()
 }
 
 /// A tenant while the others' shares are not known.
