@@ -10,9 +10,6 @@ use crate::problem::Fault;
 use crate::revision::Digest;
 use crate::value::bytes_text;
 
-/// A larger component is not read.
-pub const COMPONENT_BYTES_MAX: u64 = 64 << 20;
-
 /// A component as it was found; nobody has looked inside yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Artifact {

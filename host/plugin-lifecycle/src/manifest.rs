@@ -14,11 +14,10 @@ pub mod name;
 use std::path::{Path, PathBuf};
 
 use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
+use wasm::{Grants, Limits, ListenerKind};
 
 use crate::document::{Document, Section};
 use crate::manifest::build::{Build, Dev};
-use crate::manifest::grants::Grants;
-use crate::manifest::limits::Limits;
 use crate::manifest::name::PluginName;
 use crate::problem::{Fault, Place, Problem, Problems, beside};
 use crate::revision::Digest;
@@ -41,6 +40,7 @@ pub struct Manifest {
     component: PathBuf,
     component_place: Place,
     sha256: Option<Digest>,
+    listener: Option<ListenerKind>,
     group: GroupConfigBuilder,
     consumer_group: String,
     consumer_group_place: Place,
@@ -93,6 +93,11 @@ impl Manifest {
     /// Other bytes are refused.
     pub fn sha256(&self) -> Option<Digest> {
         self.sha256
+    }
+
+    /// Which listener to call; `None`: the only one that the component exports.
+    pub fn listener(&self) -> Option<ListenerKind> {
+        self.listener
     }
 
     /// The consumer group, checked.
@@ -190,16 +195,16 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
                 )
             })
     });
-    root.optional("listener", |value| {
+    let listener = root.optional("listener", |value| {
         value.choice(
-            &[("concurrent", ())],
+            &[(ListenerKind::Concurrent.name(), ListenerKind::Concurrent)],
             &[
                 (
-                    "orderly",
+                    ListenerKind::Orderly.name(),
                     "a component that exports the concurrent listener runs today",
                 ),
                 (
-                    "scheduled-pull",
+                    ListenerKind::ScheduledPull.name(),
                     "a component that exports the concurrent listener runs today",
                 ),
             ],
@@ -227,6 +232,7 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
         component: beside(document.file(), &component?),
         component_place,
         sha256,
+        listener,
         group,
         consumer_group,
         consumer_group_place,
@@ -393,10 +399,10 @@ messages = "messages.jsonl"
         assert_eq!(group.pull_threshold_size_for_queue(), 9 << 20);
         assert_eq!(group.consume_concurrently_max_span(), 10);
         let limits = manifest.limits();
-        assert_eq!(limits.memory_bytes, 11 << 20);
+        assert_eq!(limits.memory, 11 << 20);
         assert_eq!(limits.recycle_after_age, Duration::from_secs(19 * 60));
         let producer = manifest.grants().producer.as_ref().expect("granted");
-        assert_eq!(producer.messages_per_second, 20);
+        assert_eq!(producer.messages_per_second, Some(20));
         assert_eq!(
             manifest.settings(),
             [

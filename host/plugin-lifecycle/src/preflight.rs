@@ -1,11 +1,14 @@
-//! Everything that can be known of a plugin before anything is compiled or opened:
-//! its component is there, within bounds, pinned, and of a world this host can serve.
+//! Everything that can be known of a plugin before anything is compiled or opened: its
+//! component is there, within bounds, pinned, of a world this host serves, and imports
+//! nothing it may not.
 //!
 //! `mqlet check` shows it; a deployment takes the same way, step by step.
 
-use crate::artifact;
+use wasm::{CheckedComponent, ListenerKind};
+
+use crate::artifact::{self, Artifact};
 use crate::manifest::Manifest;
-use crate::problem::Problem;
+use crate::problem::{Fault, Problem};
 use crate::revision::{Digest, RevisionId};
 
 /// A plugin whose component is in order.
@@ -13,22 +16,80 @@ use crate::revision::{Digest, RevisionId};
 pub struct Preflight {
     /// Of the component.
     pub digest: Digest,
-    /// Of the component.
-    pub bytes: u64,
     /// What would run.
     pub revision: RevisionId,
+    /// Which listener would be called.
+    pub listener: ListenerKind,
+    /// The component.
+    pub component: CheckedComponent,
 }
 
-/// Looks at the component of a manifest. Blocks: it reads the file.
+/// Reads and checks the component of a manifest. Blocks.
 ///
 /// # Errors
 /// Every problem of the component.
 pub fn check(manifest: &Manifest) -> Result<Preflight, Vec<Problem>> {
-    let artifact = artifact::file::read(manifest.component(), manifest.sha256())
-        .map_err(|error| vec![manifest.component_problem(error.fault())])?;
+    let artifact = fetch(manifest)?;
+    let digest = artifact.digest;
+    let (component, listener) = check_component(manifest, artifact)?;
     Ok(Preflight {
-        digest: artifact.digest,
-        bytes: artifact.bytes.len() as u64,
-        revision: RevisionId::new(artifact.digest, manifest),
+        digest,
+        revision: RevisionId::new(digest, manifest),
+        listener,
+        component,
     })
+}
+
+/// Reads the component of a manifest and compares its digest. Blocks.
+///
+/// # Errors
+/// Why there are no bytes to look at.
+pub fn fetch(manifest: &Manifest) -> Result<Artifact, Vec<Problem>> {
+    artifact::file::read(manifest.component(), manifest.sha256())
+        .map_err(|error| vec![manifest.component_problem(error.fault())])
+}
+
+/// Looks at world, imports and kind of listener. Takes milliseconds a megabyte.
+///
+/// # Errors
+/// Every problem of the component.
+pub fn check_component(
+    manifest: &Manifest,
+    artifact: Artifact,
+) -> Result<(CheckedComponent, ListenerKind), Vec<Problem>> {
+    let component = CheckedComponent::check(artifact.bytes).map_err(|problems| {
+        problems
+            .iter()
+            .map(|problem| {
+                manifest.component_problem(Fault::new(problem.to_string(), problem.remedy()))
+            })
+            .collect::<Vec<_>>()
+    })?;
+    let listener = listener(manifest, component.listeners())
+        .map_err(|fault| vec![manifest.component_problem(fault)])?;
+    Ok((component, listener))
+}
+
+fn listener(manifest: &Manifest, exported: &[ListenerKind]) -> Result<ListenerKind, Fault> {
+    let names: Vec<&str> = exported.iter().map(|kind| kind.name()).collect();
+    let names = names.join(", ");
+    match (manifest.listener(), exported) {
+        (Some(wanted), _) if exported.contains(&wanted) => Ok(wanted),
+        (Some(wanted), _) => Err(Fault::new(
+            format!("it exports {names}, and listener is \"{}\"", wanted.name()),
+            "correct listener, or build the component for that world",
+        )),
+        (None, [ListenerKind::Concurrent]) => Ok(ListenerKind::Concurrent),
+        (None, [only]) => Err(Fault::new(
+            format!(
+                "its {} listener is not available in this version",
+                only.name()
+            ),
+            "build it for the world mqlet:listener/concurrent-listener",
+        )),
+        (None, _) => Err(Fault::new(
+            format!("it exports several kinds of listener: {names}"),
+            "add listener = \"concurrent\"",
+        )),
+    }
 }

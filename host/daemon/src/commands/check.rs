@@ -178,7 +178,7 @@ impl<'a> PluginView<'a> {
                 .map(|one| one.topic.clone())
                 .collect(),
             component: manifest.component().display().to_string(),
-            component_bytes: found.bytes,
+            component_bytes: found.component.bytes().len() as u64,
             sha256: found.digest.to_string(),
             revision: found.revision.to_string(),
         }

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-use crate::artifact::{Artifact, ArtifactError, COMPONENT_BYTES_MAX};
+use wasm::COMPONENT_BYTES_MAX;
+
+use crate::artifact::{Artifact, ArtifactError};
 use crate::revision::Digest;
 
 /// Reads a component. Blocks; a file over the limit is not read at all.

@@ -1,30 +1,14 @@
 //! `[grants]`: what reaches outside the box. Nothing by default.
 
-use std::collections::BTreeSet;
+use wasm::{Grants, ProducerGrant};
 
 use crate::document::Section;
 use crate::manifest::group;
 use crate::problem::Fault;
 use crate::value::Value;
 
-/// Sends a plugin may make in a second, when its grant names no number.
+/// Messages a plugin may send in a second, when its grant names no number.
 pub const MESSAGES_PER_SECOND_DEFAULT: u32 = 1000;
-
-/// What a plugin may reach.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Grants {
-    /// Sending; `None` refuses every send.
-    pub producer: Option<ProducerGrant>,
-}
-
-/// `producer = { topics = […], messages_per_second = … }`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProducerGrant {
-    /// Where it may send; not empty, each name checked.
-    pub topics: BTreeSet<String>,
-    /// More are refused with `rate-limited`.
-    pub messages_per_second: u32,
-}
 
 /// Reads `[grants]`.
 pub(super) fn read(section: Section<'_, '_>) -> Grants {
@@ -59,11 +43,11 @@ fn producer(grants: &Section<'_, '_>) -> Option<ProducerGrant> {
     section.refuse_unknown();
     Some(ProducerGrant {
         topics: topics?,
-        messages_per_second,
+        messages_per_second: Some(messages_per_second),
     })
 }
 
-fn topics(value: Value<'_>) -> Result<BTreeSet<String>, Fault> {
+fn topics(value: Value<'_>) -> Result<Vec<String>, Fault> {
     let topics = value.texts()?;
     if topics.is_empty() {
         return Err(Fault::new(
