@@ -244,6 +244,12 @@ impl Broker {
         &self.config
     }
 
+    /// The server learns its port after the broker is made.
+    #[cfg(feature = "server")]
+    pub(crate) fn config_mut(&mut self) -> &mut BrokerConfig {
+        &mut self.config
+    }
+
     /// The offset that the next message of a queue will get.
     pub fn max_offset(&self, topic: &str, queue_id: u32) -> u64 {
         self.store.max_offset(topic, queue_id)

@@ -31,6 +31,8 @@ mod name_server;
 mod offsets;
 #[cfg(feature = "testing")]
 pub mod script;
+#[cfg(feature = "server")]
+pub mod server;
 mod topics;
 mod unix_clock;
 
@@ -38,3 +40,5 @@ pub use broker::{Broker, ConnectionAction};
 pub use config::BrokerConfig;
 pub use connection_id::ConnectionId;
 pub use event::Event;
+#[cfg(feature = "server")]
+pub use server::{EmbeddedBroker, ServerConfig};
