@@ -1,4 +1,16 @@
 //! Bytes to RocketMQ commands, headers and messages, and back. No I/O.
+//!
+//! ```text
+//! length | type, header length | header           | body
+//!        frame                 | serialize::{json,rocketmq}
+//!                              | = RemotingCommand: code, opaque, flag, remark, ExtFields
+//!                              | header::* types  | body::* reads JSON bodies,
+//!                              |   the ExtFields  | message::* stored messages
+//! ```
+//!
+//! Read in this order: [`frame`], [`command`], [`header`], [`body`] with
+//! [`json_dialect`], [`message`]. Everything read here comes from a peer: nothing
+//! panics, and no size is believed before the bytes are there.
 
 pub mod address;
 pub mod body;
