@@ -3,9 +3,9 @@
 //! RocketMQ's library (fastjson, fastjson2) writes maps whose keys are numbers
 //! (`{0:"…"}`) or whole objects (`{{"brokerName":"b",…}:5}`), reads single quotes and
 //! trailing commas, turns text into numbers and back as needed, and takes the last
-//! of equal members. [`from_slice`] reads all of that into any serde type;
-//! [`to_vec`] writes what Java reads. The headers of frames have an encoder of their
-//! own and share only the [`scanner`].
+//! of equal members. `from_slice` reads all of that into any serde type;
+//! `to_vec` writes what Java reads. The headers of frames have an encoder of their
+//! own and share only the `scanner`.
 
 mod deserialize;
 pub(crate) mod scanner;
