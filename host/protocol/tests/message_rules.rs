@@ -215,6 +215,28 @@ fn a_wrong_size_alone_loses_nothing() {
 }
 
 #[test]
+fn lengths_that_reach_to_a_later_message_swallow_none() {
+    let three = [
+        message(10, b"first"),
+        message(11, b"second"),
+        message(12, b"third"),
+    ];
+    let size = three[0].encoded_len();
+    let (body_length_at, ..) = walk(&three[0]);
+    let mut damaged = encode(&three);
+    // The body takes the second message with it, and the parts still end where one begins.
+    let body_length = (5 + three[1].encoded_len()) as i32;
+    damaged[body_length_at..body_length_at + 4].copy_from_slice(&body_length.to_be_bytes());
+    let tail = damaged[88 + 5..size].to_vec();
+    let to = 2 * size + 1;
+    damaged[to - tail.len()..to].copy_from_slice(&tail);
+    let batch = decode(&damaged);
+    assert_eq!(offsets(&batch), [10, 11, 12]);
+    assert_eq!(batch.message(0).fault(), Some(MessageFault::Layout));
+    assert_eq!(batch.message(2).fault(), None);
+}
+
+#[test]
 fn without_any_way_on_the_rest_is_reported() {
     let two = [message(10, b"first"), message(11, b"second")];
     let size = two[0].encoded_len();
@@ -510,11 +532,25 @@ proptest! {
     }
 
     #[test]
+    fn properties_that_are_not_utf8_end_the_list(good in "[a-z]{1,5}", raw in vec(0x80..=0xFF_u8, 1..9)) {
+        let mut list = properties::encode([("A", good.as_str()), ("B", "b")]);
+        let whole = Properties::decode(&list);
+        list.extend(b"C\x01c");
+        list.extend(raw);
+        if std::str::from_utf8(&list).is_err() {
+            prop_assert_eq!(Properties::decode(&list), whole);
+        }
+    }
+
+    #[test]
     fn any_property_bytes_are_read(raw in vec(prop_oneof![
-        Just(1_u8), Just(2_u8), any::<u8>(), Just(b'T'), Just(b'A'), Just(b'G'), Just(b'S')
+        Just(1_u8), Just(2_u8), 0..0x80_u8, Just(b'T'), Just(b'A'), Just(b'G'), Just(b'S')
     ], 0..200)) {
         let properties = Properties::decode(&raw);
         let again = Properties::decode(&properties.encode());
-        prop_assert_eq!(again, properties);
+        prop_assert_eq!(&again, &properties);
+        for (name, value) in properties.iter() {
+            prop_assert_eq!(properties::get(&raw, name), Some(value));
+        }
     }
 }

@@ -52,6 +52,8 @@ struct Record {
     is_child: bool,
 }
 
+const _: () = assert!(size_of::<Record>() == 64, "a record is one cache line");
+
 /// A range of bytes, small.
 #[derive(Debug, Clone, Copy, Default)]
 struct Span {

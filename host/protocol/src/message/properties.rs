@@ -7,6 +7,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use memchr::{memchr, memrchr};
 
 /// Between a name and its value. RocketMQ: `MessageDecoder.NAME_VALUE_SEPARATOR`.
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
@@ -204,16 +208,21 @@ pub fn check_user_property(name: &str, value: &str) -> Result<(), PropertyError>
 
 /// Entries of an encoded list, in its order. Of two with one name the later counts.
 /// Entries without a separator, with an empty name or an empty value are dropped, as
-/// RocketMQ drops them; so are those that are not UTF-8.
+/// RocketMQ drops them. Where an entry is not UTF-8 the list ends.
 #[derive(Clone)]
 pub struct Iter<'a> {
-    rest: &'a [u8],
+    rest: &'a str,
 }
 
 impl<'a> Iter<'a> {
     /// Over the raw bytes of a message.
     pub fn new(raw: &'a [u8]) -> Self {
-        Self { rest: raw }
+        let rest = std::str::from_utf8(raw).unwrap_or_else(|error| {
+            let valid = &raw[..error.valid_up_to()];
+            let whole = memrchr(PROPERTY_SEPARATOR, valid).unwrap_or(0);
+            std::str::from_utf8(&valid[..whole]).unwrap_or_default()
+        });
+        Self { rest }
     }
 }
 
@@ -222,13 +231,15 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
-            let end = position(self.rest, PROPERTY_SEPARATOR).unwrap_or(self.rest.len());
+            let raw = self.rest.as_bytes();
+            let end = memchr(PROPERTY_SEPARATOR, raw).unwrap_or(raw.len());
             let (segment, rest) = self.rest.split_at(end);
             self.rest = rest.get(1..).unwrap_or_default();
-            let Some((name, value)) = split_entry(segment) else {
+            let Some(at) = memchr(NAME_VALUE_SEPARATOR, segment.as_bytes()) else {
                 continue;
             };
-            if let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) {
+            let (name, value) = (&segment[..at], &segment[at + 1..]);
+            if !name.is_empty() && !value.is_empty() {
                 return Some((name, value));
             }
         }
@@ -242,35 +253,38 @@ impl fmt::Debug for Iter<'_> {
     }
 }
 
-fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
-    bytes.iter().position(|&byte| byte == wanted)
-}
-
-fn split_entry(segment: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = position(segment, NAME_VALUE_SEPARATOR)?;
-    let (name, value) = (&segment[..at], &segment[at + 1..]);
-    (!name.is_empty() && !value.is_empty()).then_some((name, value))
-}
-
 /// The value of a property in raw bytes; the last one, if there are several.
 pub fn get<'a>(raw: &'a [u8], name: &str) -> Option<&'a str> {
-    Iter::new(raw)
-        .filter(|(known, _)| *known == name)
-        .last()
-        .map(|(_, value)| value)
-}
-
-/// Where the value of TAGS lies in raw bytes; the last one, if there are several.
-pub(crate) fn find_tag(raw: &[u8]) -> Option<Range<usize>> {
-    const TAG: &[u8] = b"TAGS\x01";
     let mut found = None;
     let mut start = 0;
-    while start < raw.len() {
-        let end = position(&raw[start..], PROPERTY_SEPARATOR).map_or(raw.len(), |at| start + at);
-        if raw[start..end].starts_with(TAG) && end - start > TAG.len() {
-            found = Some(start + TAG.len()..end);
+    // Names are compared before anything is validated: most entries are others.
+    while let Some(segment) = raw.get(start..).filter(|rest| !rest.is_empty()) {
+        let end = memchr(PROPERTY_SEPARATOR, segment).unwrap_or(segment.len());
+        start += end + 1;
+        if let Some(value) = segment[..end].strip_prefix(name.as_bytes())
+            && let Some((&NAME_VALUE_SEPARATOR, value)) = value.split_first()
+            && !value.is_empty()
+            && !name.is_empty()
+            && let Ok(value) = std::str::from_utf8(value)
+        {
+            found = Some(value);
         }
-        start = end + 1;
+    }
+    found
+}
+
+/// Where the value of TAGS lies in raw bytes; the last one, if there are several. Every
+/// message is searched, hence not entry by entry.
+pub(crate) fn find_tag(raw: &[u8]) -> Option<Range<usize>> {
+    static TAG: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"TAGS\x01"));
+    let mut found = None;
+    for at in TAG.find_iter(raw) {
+        let start = at + TAGS.len() + 1;
+        let value = &raw[start..];
+        let length = memchr(PROPERTY_SEPARATOR, value).unwrap_or(value.len());
+        if length > 0 && (at == 0 || raw[at - 1] == PROPERTY_SEPARATOR) {
+            found = Some(start..start + length);
+        }
     }
     found
 }

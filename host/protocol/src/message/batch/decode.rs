@@ -148,10 +148,13 @@ impl Decoder<'_> {
         let mut parts = Parts::walk(rest, version, sys_flag);
         if Some(parts.size) != size || parts.fault.is_some() {
             // Two ways to the next message that disagree: believe the one that leads to a
-            // message or to the end of the answer, RocketMQ's first.
-            let walked = parts.fault.is_none() && begins_message(&rest[parts.size..]);
+            // message or to the end of the answer, the shorter one if both do. RocketMQ
+            // knows the way through the parts alone.
+            let leads = |size: usize| begins_message(&rest[size..]);
+            let walked = parts.fault.is_none() && leads(parts.size);
             match size {
-                _ if walked => {}
+                None if walked => {}
+                Some(size) if walked && (parts.size < size || !leads(size)) => {}
                 Some(size) => {
                     parts = Parts::walk(&rest[..size], version, sys_flag);
                     parts.fault = parts.fault.or(Some(MessageFault::Layout));
