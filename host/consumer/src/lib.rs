@@ -5,9 +5,12 @@ pub mod config;
 pub mod epoch;
 pub mod event;
 pub mod listener;
+mod process_queue;
 pub mod publish;
 pub mod request;
 pub mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{ClientConfig, ConsumeFromWhere, GroupConfig};

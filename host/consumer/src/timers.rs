@@ -1,0 +1,147 @@
+//! [`Timer`]: everything that can happen by itself, and the one ordered table of it.
+//!
+//! Each timer stands in the table at most once; setting it again moves it. What idles
+//! costs its entry and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use protocol::Instant;
+
+use crate::epoch::Epoch;
+
+/// Between two questions for a known route. RocketMQ: `pollNameServerInterval`.
+pub(crate) const ROUTE_REFRESH: Duration = Duration::from_secs(30);
+/// Between two questions for a topic that does not exist.
+pub(crate) const MISSING_TOPIC_REFRESH: Duration = Duration::from_secs(5);
+/// The same while no name server answers.
+pub(crate) const NO_NAME_SERVER_RETRY: Duration = Duration::from_secs(1);
+/// RocketMQ: `heartbeatBrokerInterval`.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(30);
+/// After a heartbeat that was not taken.
+pub(crate) const HEARTBEAT_RETRY: Duration = Duration::from_secs(1);
+/// A heartbeat names every group: with many of them it is not sent after each change.
+pub(crate) const HEARTBEAT_PAUSE_PER_GROUP: Duration = Duration::from_millis(1);
+/// Bound of the pause between two heartbeats.
+pub(crate) const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// RocketMQ: `rocketmq.client.rebalance.waitInterval`.
+pub(crate) const REBALANCE: Duration = Duration::from_secs(20);
+/// While unbalanced, and between two rebalances that somebody asked for. RocketMQ:
+/// `rocketmq.client.rebalance.minInterval`.
+pub(crate) const REBALANCE_MIN: Duration = Duration::from_secs(1);
+/// RocketMQ: `persistConsumerOffsetInterval`.
+pub(crate) const PERSIST_OFFSETS: Duration = Duration::from_secs(5);
+/// After a failed pull or start. RocketMQ: `pullTimeDelayMillsWhenException`.
+pub(crate) const PULL_DELAY_WHEN_ERROR: Duration = Duration::from_secs(1);
+/// When the broker asks to slow down. RocketMQ: `PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL`.
+pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_millis(20);
+/// How long the broker may hold a pull. RocketMQ: `BROKER_SUSPEND_MAX_TIME_MILLIS`.
+pub(crate) const PULL_SUSPEND: Duration = Duration::from_secs(15);
+/// Before a message is tried again that could not be sent back. RocketMQ:
+/// `ConsumeMessageConcurrentlyService#submitConsumeRequestLater`.
+pub(crate) const LOCAL_RETRY: Duration = Duration::from_secs(5);
+
+/// Patience with answers, RocketMQ's values.
+pub(crate) mod timeout {
+    use std::time::Duration;
+
+    pub(crate) const ROUTE: Duration = Duration::from_secs(3);
+    pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
+    pub(crate) const UNREGISTER: Duration = Duration::from_secs(3);
+    pub(crate) const CONSUMER_LIST: Duration = Duration::from_secs(3);
+    pub(crate) const CONSUMER_OFFSET: Duration = Duration::from_secs(5);
+    pub(crate) const QUEUE_OFFSET: Duration = Duration::from_secs(6);
+    pub(crate) const SEND_BACK: Duration = Duration::from_secs(5);
+    pub(crate) const PULL: Duration = Duration::from_secs(30);
+    pub(crate) const SEND: Duration = Duration::from_secs(3);
+}
+
+/// Everything that can happen by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Timer {
+    /// Ask for the route of a topic.
+    Route(Epoch),
+    /// Send a heartbeat to a broker's address.
+    Heartbeat(Epoch),
+    /// Rebalance a group.
+    Rebalance(Epoch),
+    /// Store the offsets that changed.
+    PersistOffsets,
+    /// Go on with a queue: start it, or pull.
+    Queue(Epoch),
+    /// Try messages again that could not be sent back.
+    LocalRetry(Epoch),
+    /// A send has had its time.
+    Send(Epoch),
+}
+
+/// When each timer is due.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeSet<(Instant, Timer)>,
+    at: BTreeMap<Timer, Instant>,
+}
+
+impl Timers {
+    /// Sets or moves a timer.
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        if let Some(before) = self.at.insert(timer, at) {
+            self.due.remove(&(before, timer));
+        }
+        self.due.insert((at, timer));
+    }
+
+    /// Sets a timer, or moves it forward; never later.
+    pub(crate) fn set_earliest(&mut self, timer: Timer, at: Instant) {
+        if self.at.get(&timer).is_none_or(|&before| at < before) {
+            self.set(timer, at);
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, timer: Timer) {
+        if let Some(at) = self.at.remove(&timer) {
+            self.due.remove(&(at, timer));
+        }
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at.contains_key(&timer)
+    }
+
+    /// The next timer that is due, taken out.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        let &(at, timer) = self.due.first()?;
+        if at > now {
+            return None;
+        }
+        self.due.pop_first();
+        self.at.remove(&timer);
+        Some(timer)
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.due.first().map(|&(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::after_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_timer_stands_in_the_table_once_and_fires_when_due() {
+        let mut timers = Timers::default();
+        timers.set(Timer::PersistOffsets, at(5));
+        timers.set(Timer::PersistOffsets, at(7));
+        timers.set_earliest(Timer::PersistOffsets, at(9));
+        assert_eq!(timers.next(), Some(at(7)));
+        timers.set_earliest(Timer::PersistOffsets, at(6));
+        assert_eq!(timers.pop_due(at(5)), None);
+        assert_eq!(timers.pop_due(at(6)), Some(Timer::PersistOffsets));
+        assert_eq!((timers.pop_due(at(9)), timers.next()), (None, None));
+    }
+}
