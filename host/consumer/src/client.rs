@@ -1,21 +1,39 @@
 //! [`Client`]: what the groups of one process share, and the single entry point of the
 //! crate. RocketMQ: `MQClientInstance`.
+//!
+//! Every input goes through here: it is looked up by its epoch, handed to the file whose
+//! concern it is, and followed by `settle`, which sends what the input has made due. What
+//! can happen by itself is one match in `handle_timeout`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{Address, Instant, RemotingCommand};
+use protocol::message::message_id::UniqueIdGenerator;
+use protocol::{Address, Instant, QueueOffset, RemotingCommand, topic};
 
 use crate::config::{ClientConfig, GroupConfig};
-use crate::epoch::Epoch;
+use crate::consume::{Call, CallTime};
+use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
-use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
-use crate::publish::{OutgoingMessage, SendError, SendMode, SendResult};
-use crate::request::{
-    PendingRequest, RequestError, RequestId, Response, ServerRequest, ServerRequestId,
+use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
+use crate::heartbeat::Announcement;
+use crate::listener::{
+    ConsumeMode, ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel,
 };
-use crate::status::ClientStatus;
+use crate::offset::Release;
+use crate::process_queue::{FailedMessage, KeptRun};
+use crate::publish::sending::Send;
+use crate::publish::{OutgoingMessage, SendError, SendMode, SendResult};
+use crate::rebalance::Rebalance;
+use crate::request::{
+    Destination, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,
+    ServerRequestId,
+};
+use crate::retry::SendBacks;
+use crate::route::Routes;
+use crate::timers::{Timer, Timers};
+use crate::unix_clock::UnixClock;
 
 /// Names one group of one client; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,7 +41,7 @@ pub struct GroupId(pub(crate) Epoch);
 
 /// Names one send of one client; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SendId(pub(crate) Epoch);
+pub struct SendId(pub(crate) u64);
 
 /// Why a group was not taken in.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -50,21 +68,118 @@ pub enum SubscribeError {
 /// same outputs.
 #[derive(Debug)]
 pub struct Client {
-    config: ClientConfig,
+    pub(crate) config: ClientConfig,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) clock: UnixClock,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) ids: UniqueIdGenerator,
+    /// Time of the last input.
+    now: Instant,
+    pub(crate) timers: Timers,
+
+    pub(crate) routes: Routes,
+    pub(crate) announcement: Announcement,
+    pub(crate) owed_heartbeats: Vec<Epoch>,
+    pub(crate) groups: EpochTable<ConsumerGroup>,
+    pub(crate) group_names: BTreeMap<Arc<str>, Epoch>,
+    /// An entry is an assignment: its epoch is the assignment's.
+    pub(crate) queues: EpochTable<AssignedQueue>,
+    /// Queues whose finished offset may not be known to the broker.
+    pub(crate) changed_offsets: Vec<Epoch>,
+    pub(crate) releases: EpochTable<Release>,
+    pub(crate) held_bytes: u64,
+    /// Queues that are not pulled until memory is given back.
+    pub(crate) buffer_waiters: VecDeque<Epoch>,
+
+    /// Groups with messages to hand out and calls to spare, in turn.
+    pub(crate) ready_groups: VecDeque<Epoch>,
+    pub(crate) calls: EpochTable<Call>,
+    pub(crate) send_backs: SendBacks,
+    pub(crate) sends: EpochTable<Send>,
+    pub(crate) next_send: u64,
+    pub(crate) stopping: bool,
+    pub(crate) stopped: bool,
+
+    pub(crate) in_flight: EpochTable<InFlight>,
     requests: VecDeque<PendingRequest>,
-    events: VecDeque<Event>,
-    stopping: bool,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) send_results: VecDeque<(SendId, Result<Vec<SendResult>, SendError>)>,
+    pub(crate) answers: VecDeque<(ServerRequestId, RemotingCommand)>,
+
+    /// Reused, so that a pull answer costs no list of its own.
+    pub(crate) kept_runs: Vec<KeptRun>,
+    pub(crate) failed_messages: Vec<FailedMessage>,
+}
+
+/// A request whose answer is awaited.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) purpose: Purpose,
+    peer: Option<Epoch>,
+}
+
+/// Whom an answer concerns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// A topic; which name server was asked.
+    Route(Epoch, Address),
+    /// A peer.
+    Heartbeat(Epoch),
+    /// A group; which peer was asked.
+    Members(Epoch, Epoch),
+    /// A queue that begins.
+    Start(Epoch),
+    /// A queue.
+    Pull(Epoch),
+    /// A queue, and what is committed.
+    Commit(Epoch, QueueOffset),
+    /// A release.
+    FinalCommit(Epoch),
+    /// A send-back.
+    SendBack(Epoch),
+    /// A send.
+    Send(Epoch),
+    /// A group that leaves.
+    Unregister(Epoch),
 }
 
 impl Client {
     /// A client without groups. `unix_now` is the wall clock at `now`.
     pub fn new(config: ClientConfig, seed: u64, now: Instant, unix_now: Duration) -> Self {
-        let _ = (seed, now, unix_now);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ids = UniqueIdGenerator::new(config.ip, config.pid, random.u32(..));
         Self {
-            config,
+            client_id: config.client_id.as_str().into(),
+            clock: UnixClock::new(now, unix_now),
+            random,
+            ids,
+            now,
+            timers: Timers::default(),
+            routes: Routes::new(config.namesrv_addr.clone()),
+            announcement: Announcement::default(),
+            owed_heartbeats: Vec::new(),
+            groups: EpochTable::default(),
+            group_names: BTreeMap::new(),
+            queues: EpochTable::default(),
+            changed_offsets: Vec::new(),
+            releases: EpochTable::default(),
+            held_bytes: 0,
+            buffer_waiters: VecDeque::new(),
+            ready_groups: VecDeque::new(),
+            calls: EpochTable::default(),
+            send_backs: SendBacks::default(),
+            sends: EpochTable::default(),
+            next_send: 0,
+            stopping: false,
+            stopped: false,
+            in_flight: EpochTable::default(),
             requests: VecDeque::new(),
             events: VecDeque::new(),
-            stopping: false,
+            send_results: VecDeque::new(),
+            answers: VecDeque::new(),
+            kept_runs: Vec::new(),
+            failed_messages: Vec::new(),
+            config,
         }
     }
 
@@ -75,23 +190,50 @@ impl Client {
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
-        let _ = (id, result, now);
+        let Some(InFlight { purpose, peer }) = self.in_flight.remove(id.0) else {
+            return;
+        };
+        if let Some(peer) = peer.and_then(|peer| self.routes.peers.get_mut(peer)) {
+            peer.last_error = match &result {
+                // It answered.
+                Ok(_) | Err(RequestError::Refused { .. }) => None,
+                Err(error) => Some(error.to_string()),
+            };
+        }
+        match purpose {
+            Purpose::Route(topic, server) => self.handle_route(topic, &server, result, now),
+            Purpose::Heartbeat(peer) => self.handle_heartbeat(peer, done(result), now),
+            Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
+            Purpose::Start(queue) => self.handle_start(queue, result, now),
+            Purpose::Pull(queue) => self.handle_pull(queue, result, now),
+            Purpose::Commit(queue, offset) => self.handle_commit(queue, offset, done(result)),
+            Purpose::FinalCommit(release) => {
+                self.handle_final_commit(release, done(result), now);
+            }
+            Purpose::SendBack(back) => self.handle_send_back(back, done(result), now),
+            Purpose::Send(send) => self.handle_send(send, result, now),
+            Purpose::Unregister(group) => self.handle_unregistered(group),
+        }
+        self.settle(now);
     }
 
     /// A request that a broker makes of us; answered through `poll_answer`, unless it is
     /// one-way.
     pub fn handle_server_request(&mut self, request: ServerRequest, now: Instant) {
-        let _ = (request, now);
+        self.serve(request, now);
+        self.settle(now);
     }
 
     /// A connection to this address was made.
     pub fn handle_connected(&mut self, address: &Address, now: Instant) {
-        let _ = (address, now);
+        self.peer_connected(address);
+        self.settle(now);
     }
 
     /// The connection to this address is gone. Its requests fail on their own.
     pub fn handle_disconnected(&mut self, address: &Address, now: Instant) {
-        let _ = (address, now);
+        self.peer_disconnected(address);
+        self.settle(now);
     }
 
     /// What came of a consume request. Late ones change nothing but the group's number
@@ -102,12 +244,24 @@ impl Client {
         result: ConsumeResult,
         now: Instant,
     ) {
-        let _ = (id, result, now);
+        self.consume_result(id, &result, now);
+        self.settle(now);
     }
 
     /// Time has come to `poll_timeout`, or passed it.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Route(topic) => self.ask_route(topic),
+                Timer::Heartbeat(peer) => self.heartbeat_due(peer),
+                Timer::Rebalance(group) => self.rebalance(group, now),
+                Timer::PersistOffsets => self.persist_offsets(now),
+                Timer::Queue(queue) => self.queue_due(queue, now),
+                Timer::LocalRetry(queue) => self.retry_here(queue, now),
+                Timer::Send(send) => self.send_due(send, now),
+            }
+        }
+        self.settle(now);
     }
 
     /// Takes a group in; it starts by itself as topics and brokers turn up.
@@ -116,43 +270,132 @@ impl Client {
     /// The group is there already, or the client stops.
     pub fn subscribe(
         &mut self,
-        group: GroupConfig,
+        config: GroupConfig,
         now: Instant,
     ) -> Result<GroupId, SubscribeError> {
-        let _ = now;
-        Err(SubscribeError::Unsupported {
-            what: if group.consumer_group().is_empty() {
-                "a nameless group"
-            } else {
-                "consuming"
-            },
-        })
+        if self.stopping {
+            return Err(SubscribeError::Stopping);
+        }
+        if self.group_names.contains_key(config.consumer_group()) {
+            return Err(SubscribeError::Duplicate {
+                consumer_group: Arc::clone(config.consumer_group()),
+            });
+        }
+        if config.mode() != ConsumeMode::Concurrently {
+            return Err(SubscribeError::Unsupported {
+                what: "orderly consumption",
+            });
+        }
+        if config.message_model() != MessageModel::Clustering {
+            return Err(SubscribeError::Unsupported {
+                what: "broadcasting",
+            });
+        }
+        let group = self.new_group(config, now);
+        let name = Arc::clone(&group.name);
+        let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
+        let epoch = self.groups.insert(group);
+        self.group_names.insert(name, epoch);
+        for topic in topics {
+            if let Some(route) = self.routes.topics.get_mut(topic) {
+                route.subscribers.push(epoch);
+            }
+            self.note_first_route(epoch, topic);
+            self.ask_route(topic);
+        }
+        self.announce_change();
+        self.rebalance_soon(epoch, now);
+        self.settle(now);
+        Ok(GroupId(epoch))
+    }
+
+    fn new_group(&mut self, config: GroupConfig, now: Instant) -> ConsumerGroup {
+        let unix_ms = i64::try_from(self.clock.unix_ms(now)).unwrap_or(i64::MAX);
+        let retry_topic = topic::retry_topic(config.consumer_group());
+        let retry = protocol::subscription::SubscriptionData::all(&retry_topic);
+        let subscriptions = config.subscriptions().iter().map(|s| (s.clone(), false));
+        let mut topics = Vec::new();
+        for (mut subscription, is_retry) in subscriptions.chain([(retry, true)]) {
+            subscription.sub_version = unix_ms;
+            let topic = self.routes.topic(&subscription.topic);
+            topics.push(GroupTopic {
+                name: subscription.topic.as_str().into(),
+                topic,
+                subscription,
+                pull_version: unix_ms,
+                is_retry,
+                first_queues: None,
+                held: BTreeMap::new(),
+            });
+        }
+        ConsumerGroup {
+            name: Arc::clone(config.consumer_group()),
+            config,
+            topics,
+            life: Life::Running,
+            since_version: self.announcement.version + 1,
+            rebalance: Rebalance::default(),
+            ready: VecDeque::new(),
+            is_ready: false,
+            calls: 0,
+            call_time: CallTime::default(),
+            releasing: Vec::new(),
+            last_committed: BTreeMap::new(),
+            send_backs: 0,
+            unregistering: 0,
+        }
     }
 
     /// The group leaves in order: no pulls, no new calls, wait for its calls, commit,
     /// unregister; then `Event::GroupLeft`.
     pub fn unsubscribe(&mut self, group: GroupId, now: Instant) {
-        let _ = (group, now);
+        self.leave(group.0);
+        self.settle(now);
     }
 
     /// Stops the pulls of a group; what was fetched is still consumed.
     pub fn pause(&mut self, group: GroupId, now: Instant) {
-        let _ = (group, now);
+        if let Some(group) = self.groups.get_mut(group.0)
+            && group.life == Life::Running
+        {
+            group.life = Life::Paused;
+            self.events.push_back(Event::GroupPaused {
+                consumer_group: Arc::clone(&group.name),
+            });
+        }
+        self.settle(now);
     }
 
     /// Ends a pause.
     pub fn resume(&mut self, group: GroupId, now: Instant) {
-        let _ = (group, now);
+        if let Some(paused) = self.groups.get_mut(group.0)
+            && paused.life == Life::Paused
+        {
+            paused.life = Life::Running;
+            self.events.push_back(Event::GroupResumed {
+                consumer_group: Arc::clone(&paused.name),
+            });
+            let held: Vec<Epoch> = paused.held().collect();
+            for queue in held {
+                self.resume_pull(queue, now);
+            }
+        }
+        self.settle(now);
     }
 
     /// All groups leave in order. Whoever cannot wait for a call answers
     /// [`ConsumeResult::NotFinished`] for it.
     pub fn stop(&mut self, now: Instant) {
-        let _ = now;
         self.stopping = true;
+        let groups: Vec<Epoch> = self.groups.iter().map(|(epoch, _)| epoch).collect();
+        for group in groups {
+            self.leave(group);
+        }
+        self.settle(now);
     }
 
-    /// Sends messages of one topic; several go as one batch.
+    /// Sends messages of one topic; several go as one batch. The outcome comes from
+    /// `poll_send_result`.
     pub fn send(
         &mut self,
         messages: Vec<OutgoingMessage>,
@@ -160,8 +403,9 @@ impl Client {
         timeout: Duration,
         now: Instant,
     ) -> SendId {
-        let _ = (messages, mode, timeout, now);
-        SendId(Epoch::from_u64(0))
+        let id = self.start_send(&messages, mode, timeout, now);
+        self.settle(now);
+        id
     }
 
     /// The next request to be sent.
@@ -172,17 +416,17 @@ impl Client {
     /// The next call of a listener. Ask only when it can be made at once: what is taken
     /// here is under way.
     pub fn poll_consume_request(&mut self) -> Option<Arc<ConsumeRequest>> {
-        None
+        self.next_consume_request(self.now)
     }
 
     /// The outcome of a send.
     pub fn poll_send_result(&mut self) -> Option<(SendId, Result<Vec<SendResult>, SendError>)> {
-        None
+        self.send_results.pop_front()
     }
 
     /// The next answer to a broker's request.
     pub fn poll_answer(&mut self) -> Option<(ServerRequestId, RemotingCommand)> {
-        None
+        self.answers.pop_front()
     }
 
     /// The next thing that happened.
@@ -192,26 +436,66 @@ impl Client {
 
     /// When to call `handle_timeout` at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
-    /// A snapshot for people.
-    pub fn status(&self, now: Instant) -> ClientStatus {
-        let _ = now;
-        ClientStatus {
-            client_id: self.config.client_id.as_str().into(),
-            name_servers: Vec::new(),
-            brokers: Vec::new(),
-            groups: Vec::new(),
-            held_bytes: 0,
-            requests_in_flight: 0,
-            send_backs: 0,
-            stopping: self.stopping,
-        }
+        self.timers.next()
     }
 
     /// Every group has left and every send has ended, after `stop`.
     pub fn is_stopped(&self) -> bool {
-        self.stopping
+        self.stopped
     }
+
+    /// What every input ends with: sends what it has made due.
+    fn settle(&mut self, now: Instant) {
+        debug_assert!(self.now <= now, "time went back");
+        self.now = now;
+        self.send_waiting_back(now);
+        self.send_owed_heartbeats(now);
+        self.tell_when_stopped();
+    }
+
+    /// Puts a request out; its answer comes back with the purpose.
+    pub(crate) fn request(
+        &mut self,
+        purpose: Purpose,
+        destination: Destination,
+        peer: Option<Epoch>,
+        request: Request,
+        timeout: Duration,
+    ) -> RequestId {
+        let id = RequestId(self.in_flight.insert(InFlight { purpose, peer }));
+        self.requests.push_back(PendingRequest {
+            id,
+            destination,
+            request,
+            timeout,
+            oneway: false,
+        });
+        id
+    }
+
+    /// Puts a request out that nobody answers.
+    pub(crate) fn request_oneway(
+        &mut self,
+        destination: Destination,
+        request: Request,
+        timeout: Duration,
+    ) {
+        // An id of its own, so that an answer nobody expects finds nothing.
+        let id = self.in_flight.insert(InFlight {
+            purpose: Purpose::Send(Epoch::from_u64(u64::MAX)),
+            peer: None,
+        });
+        self.in_flight.remove(id);
+        self.requests.push_back(PendingRequest {
+            id: RequestId(id),
+            destination,
+            request,
+            timeout,
+            oneway: true,
+        });
+    }
+}
+
+fn done(result: Result<Response, RequestError>) -> Result<(), RequestError> {
+    result.map(|_| ())
 }

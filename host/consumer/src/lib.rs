@@ -2,12 +2,30 @@
 
 pub mod client;
 pub mod config;
-pub mod epoch;
-pub mod event;
+mod group;
 pub mod listener;
-mod process_queue;
-pub mod publish;
 pub mod request;
+mod timers;
+mod unix_clock;
+
+mod heartbeat;
+mod route;
+
+pub mod epoch;
+mod rebalance;
+
+mod offset;
+mod process_queue;
+mod pull;
+
+mod consume;
+pub mod publish;
+mod retry;
+
+mod server_request;
+mod stop;
+
+pub mod event;
 pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

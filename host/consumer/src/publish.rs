@@ -1,5 +1,7 @@
 //! Sending: what goes out, what comes back, and the port that guests send through.
 
+pub(crate) mod sending;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol::body::{ConsumerList, TopicRouteData};
 use protocol::code::{request_code, response_code};
 use protocol::header::{
     ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
@@ -20,6 +21,7 @@ use protocol::header::{
     UpdateConsumerOffsetRequestHeader,
 };
 use protocol::message::MessageBatch;
+use protocol::message::batch::DecodeLimits;
 use protocol::{Address, ExtFields, MessageQueue, QueueOffset, RemotingCommand};
 
 use crate::epoch::Epoch;
@@ -397,7 +399,7 @@ enum Answer {
 #[derive(Clone, Debug)]
 pub enum Response {
     /// Where a topic lives.
-    Route(Bytes),
+    Route(Box<TopicRouteData>),
     /// Accepted, nothing to say.
     Done,
     /// The members of a group.
@@ -535,8 +537,12 @@ impl Expect {
         }
         match self.0 {
             Answer::Done => Ok(Response::Done),
-            Answer::Route => Ok(Response::Route(command.body)),
-            Answer::ConsumerList => Ok(Response::ConsumerList(Vec::new())),
+            Answer::Route => TopicRouteData::decode(&command.body)
+                .map(|route| Response::Route(Box::new(route)))
+                .map_err(malformed),
+            Answer::ConsumerList => ConsumerList::decode(&command.body)
+                .map(|list| Response::ConsumerList(list.consumer_ids))
+                .map_err(malformed),
             Answer::ConsumerOffset => {
                 let header = header::<QueryConsumerOffsetResponseHeader>(&command)?;
                 // Java's −1 is "none", whatever the code says.
@@ -569,9 +575,14 @@ fn decode_pull(command: RemotingCommand, body_bytes_max: u32) -> Result<Response
         });
     };
     let header = header::<PullMessageResponseHeader>(&command)?;
-    let frame_bytes = command.body.len() as u64;
-    let _ = body_bytes_max;
-    let batch = None;
+    let batch = (status == PullStatus::Found).then(|| {
+        let limits = DecodeLimits {
+            body_bytes_max: body_bytes_max as usize,
+            ..DecodeLimits::default()
+        };
+        Arc::new(MessageBatch::decode(command.body, &limits))
+    });
+    let frame_bytes = batch.as_ref().map_or(0, |batch| batch.bytes() as u64);
     Ok(Response::Pull(PullAnswer {
         status,
         next_begin_offset: required_offset("nextBeginOffset", header.next_begin_offset)?,

@@ -6,9 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{Address, MessageQueue, QueueOffset};
+use protocol::{Address, Instant, MessageQueue, QueueOffset};
 
+use crate::client::Client;
 use crate::epoch::Epoch;
+use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
+use crate::offset::Start;
+use crate::pull::Pull;
+use crate::route::RouteState;
 
 /// All of one client.
 #[derive(Clone, Debug)]
@@ -208,5 +213,180 @@ impl fmt::Display for Activity {
             Self::Paused => f.write_str("paused"),
             Self::Stopping => f.write_str("stopping"),
         }
+    }
+}
+
+impl Client {
+    /// A snapshot for people. Costs a walk over everything.
+    pub fn status(&self, now: Instant) -> ClientStatus {
+        let name_servers = self.routes.name_servers.iter().map(|server| PeerStatus {
+            address: server.address.clone(),
+            last_error: server.last_error.clone(),
+        });
+        let brokers = self.routes.all_replicas().filter_map(|(name, replica)| {
+            let peer = self.routes.peers.get(replica.peer)?;
+            Some(BrokerStatus {
+                broker_name: Arc::clone(name),
+                broker_id: replica.broker_id,
+                address: replica.address,
+                knows_us: peer.confirmed == self.announcement.version,
+                last_error: peer.last_error.clone(),
+            })
+        });
+        let groups = self.group_names.values();
+        let groups = groups.filter_map(|&epoch| self.groups.get(epoch));
+        ClientStatus {
+            client_id: Arc::clone(&self.client_id),
+            name_servers: name_servers.collect(),
+            brokers: brokers.collect(),
+            groups: groups.map(|group| self.group_status(group, now)).collect(),
+            held_bytes: self.held_bytes,
+            requests_in_flight: self.in_flight.len(),
+            send_backs: self.send_backs.len(),
+            stopping: self.stopping,
+        }
+    }
+
+    fn group_status(&self, group: &ConsumerGroup, now: Instant) -> GroupStatus {
+        let mut topics: Vec<TopicStatus> = group
+            .topics
+            .iter()
+            .map(|topic| self.topic_status(group, topic, now))
+            .collect();
+        topics.sort_by(|a, b| a.topic.cmp(&b.topic));
+        GroupStatus {
+            consumer_group: Arc::clone(&group.name),
+            state: match group.life {
+                Life::Running => GroupState::Running,
+                Life::Paused => GroupState::Paused,
+                Life::Draining => GroupState::Draining,
+                Life::Committing | Life::Unregistering => GroupState::Leaving,
+            },
+            members: group.rebalance.members,
+            calls: group.calls,
+            waits_for: self.waits_for(group),
+            topics,
+        }
+    }
+
+    /// What keeps a whole group from consuming, or is wrong with it.
+    fn waits_for(&self, group: &ConsumerGroup) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let topics = group.topics.iter().filter(|topic| !topic.is_retry);
+        for topic in topics {
+            let Some(route) = self.routes.topics.get(topic.topic) else {
+                continue;
+            };
+            match route.state {
+                RouteState::Missing => reasons.push(format!(
+                    "topic \"{}\" does not exist yet; it is asked for again every few seconds",
+                    topic.name
+                )),
+                RouteState::Unknown => reasons.push(format!(
+                    "the route of topic \"{}\" is not known: {}",
+                    topic.name,
+                    route.last_error.as_deref().unwrap_or("not answered yet")
+                )),
+                RouteState::Known if route.read_queues.is_empty() => {
+                    reasons.push(format!("topic \"{}\" has no readable queue", topic.name));
+                }
+                RouteState::Known => {}
+            }
+        }
+        if let Some(obstacle) = &group.rebalance.obstacle {
+            reasons.push(format!("the members are not known: {obstacle}"));
+        }
+        if group.rebalance.identity_clash {
+            reasons.push(format!(
+                "another client has our id {}; give each its own instance_name",
+                self.client_id
+            ));
+        }
+        let held = group.held().next().is_some();
+        if reasons.is_empty() && !held && group.rebalance.members > 0 {
+            reasons.push(format!(
+                "no queue is left for us: the group has {} members",
+                group.rebalance.members
+            ));
+        }
+        if group.life == Life::Draining {
+            reasons.push(format!(
+                "stopping: {} calls and {} send-backs are under way",
+                group.calls, group.send_backs
+            ));
+        }
+        reasons
+    }
+
+    fn topic_status(
+        &self,
+        group: &ConsumerGroup,
+        topic: &GroupTopic,
+        now: Instant,
+    ) -> TopicStatus {
+        let route = self.routes.topics.get(topic.topic);
+        let last_error = route.and_then(|route| route.last_error.clone());
+        TopicStatus {
+            topic: Arc::clone(&topic.name),
+            route: match route.map(|route| route.state) {
+                None | Some(RouteState::Unknown) => RouteStatus::Unknown { last_error },
+                Some(RouteState::Missing) => RouteStatus::Missing,
+                Some(RouteState::Known) => RouteStatus::Known {
+                    read_queues: route.map_or(0, |route| route.read_queues.len()),
+                    last_error,
+                },
+            },
+            queues: topic
+                .held
+                .values()
+                .filter_map(|&epoch| Some((epoch, self.queues.get(epoch)?)))
+                .map(|(epoch, queue)| queue_status(group, epoch, queue, now))
+                .collect(),
+        }
+    }
+}
+
+fn queue_status(
+    group: &ConsumerGroup,
+    epoch: Epoch,
+    queue: &AssignedQueue,
+    now: Instant,
+) -> QueueStatus {
+    let started = matches!(queue.phase, Phase::Pulling(_));
+    QueueStatus {
+        queue: queue.queue.clone(),
+        epoch,
+        cached_messages: queue.process_queue.messages(),
+        cached_bytes: queue.process_queue.body_bytes(),
+        next_offset: started.then_some(queue.next_offset),
+        finished_offset: queue.commit.finished(),
+        committed_offset: queue.commit.confirmed(),
+        max_offset: queue.max_offset,
+        since_last_pull: since(queue.pulled_at, now),
+        since_last_consume: since(queue.consumed_at, now),
+        activity: activity(group, queue),
+    }
+}
+
+fn activity(group: &ConsumerGroup, queue: &AssignedQueue) -> Activity {
+    if !group.life.stays() {
+        return Activity::Stopping;
+    }
+    let error = || queue.last_error.clone().unwrap_or_default();
+    match &queue.phase {
+        Phase::Starting(Start { .. }) if queue.failures > 0 => {
+            Activity::StartFailed { error: error() }
+        }
+        Phase::Starting(_) => Activity::Starting,
+        Phase::Pulling(Pull::InFlight { .. }) if queue.failures > 0 => {
+            Activity::PullFailed { error: error() }
+        }
+        Phase::Pulling(Pull::InFlight { .. } | Pull::Due) => Activity::Pulling,
+        Phase::Pulling(Pull::Failed) => Activity::PullFailed { error: error() },
+        Phase::Pulling(Pull::BrokerFlowControl) => Activity::BrokerFlowControl,
+        Phase::Pulling(Pull::NoBroker) => Activity::NoBroker,
+        Phase::Pulling(Pull::FlowControl(threshold)) => Activity::FlowControl(*threshold),
+        Phase::Pulling(Pull::Paused) => Activity::Paused,
+        Phase::Pulling(Pull::Stopped) => Activity::Stopping,
     }
 }

@@ -1,0 +1,187 @@
+//! Calls of listeners: which messages, in what turn, how many at once.
+//!
+//! Groups take turns, and so do the queues of a group, fresh and retried ones alike, so
+//! that nobody starves. A group has at most `consume_thread_max` calls under way. What
+//! comes of a call is `concurrently`'s business; `orderly` will stand beside it.
+
+pub(crate) mod concurrently;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::Instant;
+
+use crate::client::Client;
+use crate::epoch::Epoch;
+use crate::event::Event;
+use crate::group::ConsumerGroup;
+use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
+use crate::process_queue::TakenSpan;
+
+/// Where guests are called with fewer messages, so many are handed over at once when
+/// calls are short.
+const SHORT_RUN: u32 = 32;
+/// What a short call is.
+const SHORT_CALL: Duration = Duration::from_micros(100);
+
+/// A call under way.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) group: Epoch,
+    pub(crate) queue: Epoch,
+    pub(crate) span: TakenSpan,
+    pub(crate) topic: Arc<str>,
+    pub(crate) handed_over: Instant,
+}
+
+/// How long calls of a group take on average, of the recent ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallTime(Option<Duration>);
+
+impl CallTime {
+    fn add(&mut self, elapsed: Duration, calls: u32) {
+        let one = elapsed / calls.max(1);
+        self.0 = Some(match self.0 {
+            None => one,
+            Some(mean) => mean - mean / 8 + one / 8,
+        });
+    }
+
+    fn is_short(self) -> bool {
+        self.0.is_some_and(|mean| mean < SHORT_CALL)
+    }
+}
+
+impl ConsumerGroup {
+    /// How many messages are handed over together: those of one call, or of several that
+    /// are short.
+    fn run_length(&self) -> u32 {
+        let per_call = self.config.consume_message_batch_max_size();
+        if per_call < SHORT_RUN && self.call_time.is_short() {
+            SHORT_RUN / per_call * per_call
+        } else {
+            per_call
+        }
+    }
+}
+
+impl Client {
+    /// A queue may have messages for a call.
+    pub(crate) fn queue_ready(&mut self, epoch: Epoch) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(queue.group) else {
+            return;
+        };
+        if queue.is_ready || queue.process_queue.free_messages() == 0 || !group.life.stays() {
+            return;
+        }
+        queue.is_ready = true;
+        group.ready.push_back(epoch);
+        let group = queue.group;
+        self.group_ready(group);
+    }
+
+    pub(crate) fn group_ready(&mut self, epoch: Epoch) {
+        if let Some(group) = self.groups.get_mut(epoch)
+            && !group.is_ready
+            && !group.ready.is_empty()
+            && group.may_call()
+        {
+            group.is_ready = true;
+            self.ready_groups.push_back(epoch);
+        }
+    }
+
+    pub(crate) fn next_consume_request(&mut self, now: Instant) -> Option<Arc<ConsumeRequest>> {
+        while let Some(epoch) = self.ready_groups.pop_front() {
+            let Some(group) = self.groups.get_mut(epoch) else {
+                continue;
+            };
+            group.is_ready = false;
+            if !group.may_call() {
+                continue;
+            }
+            while let Some(queue_epoch) = group.ready.pop_front() {
+                // Queues that were given back stay in the list.
+                let Some(queue) = self.queues.get_mut(queue_epoch) else {
+                    continue;
+                };
+                queue.is_ready = false;
+                let call = self.calls.insert(Call {
+                    group: epoch,
+                    queue: queue_epoch,
+                    span: TakenSpan {
+                        first: queue.next_offset,
+                        last: queue.next_offset,
+                        messages: 0,
+                    },
+                    topic: Arc::clone(&queue.queue.topic),
+                    handed_over: now,
+                });
+                let Some(taken) = queue.process_queue.take(group.run_length(), call) else {
+                    self.calls.remove(call);
+                    continue;
+                };
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.span = taken.span;
+                    call.topic = Arc::clone(&taken.topic);
+                }
+                if queue.process_queue.free_messages() > 0 {
+                    queue.is_ready = true;
+                    group.ready.push_back(queue_epoch);
+                }
+                group.calls += 1;
+                let request = ConsumeRequest {
+                    id: ConsumeRequestId(call.to_u64()),
+                    consumer_group: Arc::clone(&group.name),
+                    message_queue: queue.queue.clone(),
+                    topic: taken.topic,
+                    message_model: group.config.message_model(),
+                    mode: group.config.mode(),
+                    runs: taken.runs,
+                    messages_per_call: group.config.consume_message_batch_max_size(),
+                    consume_timeout: group.config.consume_timeout(),
+                };
+                self.group_ready(epoch);
+                return Some(Arc::new(request));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn consume_result(
+        &mut self,
+        id: ConsumeRequestId,
+        result: &ConsumeResult,
+        now: Instant,
+    ) {
+        let Some(call) = self.calls.remove(Epoch::from_u64(id.0)) else {
+            self.events.push_back(Event::StaleConsumeResult {
+                consumer_group: None,
+            });
+            return;
+        };
+        let elapsed = now - call.handed_over;
+        if let Some(group) = self.groups.get_mut(call.group) {
+            debug_assert!(group.calls > 0, "a call that nobody counted");
+            group.calls -= 1;
+            let per_call = group.config.consume_message_batch_max_size();
+            group
+                .call_time
+                .add(elapsed, call.span.messages.div_ceil(per_call));
+        }
+        if self.queues.contains(call.queue) {
+            self.concurrently_consumed(Epoch::from_u64(id.0), &call, result, elapsed, now);
+        } else {
+            // Its next owner gets these messages again.
+            let group = self.groups.get(call.group);
+            self.events.push_back(Event::StaleConsumeResult {
+                consumer_group: group.map(|group| Arc::clone(&group.name)),
+            });
+        }
+        self.group_ready(call.group);
+        self.leave_further(call.group);
+    }
+}

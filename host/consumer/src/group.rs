@@ -1,0 +1,179 @@
+//! [`ConsumerGroup`]: what a group reads and which queues it holds; [`AssignedQueue`]: one
+//! of them, for as long as it is ours.
+//!
+//! Plain state. What moves it: `rebalance` (takes and gives back), `offset::start` and
+//! `pull` (fetch), `consume` and `retry` (finish), `stop` (end).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::subscription::SubscriptionData;
+use protocol::{Instant, MessageQueue, QueueOffset};
+
+use crate::config::GroupConfig;
+use crate::consume::CallTime;
+use crate::epoch::Epoch;
+use crate::offset::{CommitState, Start};
+use crate::process_queue::ProcessQueue;
+use crate::pull::{BadRecord, Pull};
+use crate::rebalance::Rebalance;
+use crate::route::BrokerId;
+use crate::timers::Timer;
+
+/// One consumer group of this client.
+#[derive(Debug)]
+pub(crate) struct ConsumerGroup {
+    pub(crate) name: Arc<str>,
+    pub(crate) config: GroupConfig,
+    /// As configured, then the retry topic.
+    pub(crate) topics: Vec<GroupTopic>,
+    pub(crate) life: Life,
+    /// The first announcement that names it.
+    pub(crate) since_version: u64,
+    pub(crate) rebalance: Rebalance,
+    /// Queues with free messages, in turn.
+    pub(crate) ready: VecDeque<Epoch>,
+    /// It stands in the client's list of ready groups.
+    pub(crate) is_ready: bool,
+    /// Calls under way, those for queues that are gone included.
+    pub(crate) calls: u32,
+    pub(crate) call_time: CallTime,
+    /// Queues given back whose last offset is not confirmed yet.
+    pub(crate) releasing: Vec<MessageQueue>,
+    /// What we last knew to be committed of queues that we no longer hold.
+    pub(crate) last_committed: BTreeMap<MessageQueue, QueueOffset>,
+    /// Messages on their way back to the broker.
+    pub(crate) send_backs: u32,
+    /// Brokers that have not yet heard that it leaves.
+    pub(crate) unregistering: u32,
+}
+
+/// Where a group is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Running,
+    Paused,
+    /// No pulls, no new calls; waits for those under way.
+    Draining,
+    /// Waits for its last offsets to be stored.
+    Committing,
+    /// Waits for the brokers to hear of it.
+    Unregistering,
+}
+
+impl Life {
+    /// Not on its way out.
+    pub(crate) fn stays(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+}
+
+/// A topic that a group reads.
+#[derive(Debug)]
+pub(crate) struct GroupTopic {
+    pub(crate) name: Arc<str>,
+    /// In the table of routes.
+    pub(crate) topic: Epoch,
+    /// As announced; its version rises with every change of the assignment.
+    pub(crate) subscription: SubscriptionData,
+    /// What pulls ask the broker to know at least. It does not rise with the assignment,
+    /// so that no pull meets a broker that has yet to read the heartbeat.
+    pub(crate) pull_version: i64,
+    pub(crate) is_retry: bool,
+    /// The queues there were when the topic was first seen: others appeared later.
+    pub(crate) first_queues: Option<Vec<MessageQueue>>,
+    /// Queues that are ours.
+    pub(crate) held: BTreeMap<MessageQueue, Epoch>,
+}
+
+/// A queue that is ours. Its epoch in the client's table is the assignment's.
+#[derive(Debug)]
+pub(crate) struct AssignedQueue {
+    pub(crate) group: Epoch,
+    /// Index in the group's topics.
+    pub(crate) topic_index: usize,
+    pub(crate) queue: MessageQueue,
+    pub(crate) broker: BrokerId,
+    pub(crate) phase: Phase,
+    pub(crate) process_queue: ProcessQueue,
+    pub(crate) next_offset: QueueOffset,
+    pub(crate) commit: CommitState,
+    /// It stands in its group's list of ready queues.
+    pub(crate) is_ready: bool,
+    /// Whom the broker told us to ask.
+    pub(crate) preferred_broker: u64,
+    pub(crate) bad_record: Option<BadRecord>,
+    /// Failed pulls or starts in a row, and why.
+    pub(crate) failures: u32,
+    pub(crate) last_error: Option<String>,
+    /// Illegal offsets, or empty answers that came at once, in a row.
+    pub(crate) fruitless: u32,
+    /// Messages that wait here for another attempt, soonest first.
+    pub(crate) local_retries: VecDeque<(Instant, QueueOffset)>,
+    pub(crate) max_offset: Option<QueueOffset>,
+    pub(crate) pulled_at: Option<Instant>,
+    pub(crate) consumed_at: Option<Instant>,
+}
+
+/// What is being done about a queue.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Finding out where to begin.
+    Starting(Start),
+    /// Pulling, or held back from it.
+    Pulling(Pull),
+}
+
+impl ConsumerGroup {
+    /// Whether another call may be made.
+    pub(crate) fn may_call(&self) -> bool {
+        self.life.stays() && self.calls < self.config.consume_thread_max()
+    }
+
+    /// Queues that are ours, topic by topic.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Epoch> {
+        self.topics.iter().flat_map(|topic| topic.held.values().copied())
+    }
+}
+
+impl AssignedQueue {
+    pub(crate) fn new(
+        group: Epoch,
+        topic_index: usize,
+        queue: MessageQueue,
+        broker: BrokerId,
+        start: Start,
+    ) -> Self {
+        Self {
+            group,
+            topic_index,
+            queue,
+            broker,
+            phase: Phase::Starting(start),
+            process_queue: ProcessQueue::default(),
+            next_offset: QueueOffset(0),
+            commit: CommitState::default(),
+            is_ready: false,
+            preferred_broker: 0,
+            bad_record: None,
+            failures: 0,
+            last_error: None,
+            fruitless: 0,
+            local_retries: VecDeque::new(),
+            max_offset: None,
+            pulled_at: None,
+            consumed_at: None,
+        }
+    }
+
+    /// Timers that its epoch may have.
+    pub(crate) fn timers(epoch: Epoch) -> [Timer; 2] {
+        [Timer::Queue(epoch), Timer::LocalRetry(epoch)]
+    }
+}
+
+/// How long ago.
+pub(crate) fn since(at: Option<Instant>, now: Instant) -> Option<Duration> {
+    at.map(|at| now - at)
+}

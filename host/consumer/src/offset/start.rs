@@ -1,0 +1,273 @@
+//! Where an assignment begins: what the group committed, else what its policy says.
+//!
+//! Three questions at most, one after the other: what is committed; if nothing, where
+//! the policy points; then the choice is committed before the first pull, so that a
+//! crash does not choose again. "None stored" and "could not ask" are different answers:
+//! the second starts nothing and is asked again. RocketMQ: `RebalancePushImpl#
+//! computePullFromWhere`; differing choices are in the design, §11.6.
+
+use std::sync::Arc;
+
+use protocol::{Instant, QueueOffset};
+
+use crate::client::{Client, Purpose};
+use crate::config::ConsumeFromWhere;
+use crate::epoch::Epoch;
+use crate::event::{Event, StartPolicy};
+use crate::group::Phase;
+use crate::pull::Pull;
+use crate::request::{Destination, Request, RequestError, RequestId, Response};
+use crate::route::BrokerId;
+use crate::timers::{PULL_DELAY_WHEN_ERROR, Timer, timeout};
+
+/// A start under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Start {
+    pub(crate) step: StartStep,
+    pub(crate) request: Option<RequestId>,
+}
+
+/// What is to be found out next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StartStep {
+    /// What did the group commit?
+    Committed,
+    /// Nothing: where does the policy point?
+    Chosen(StartPolicy),
+    /// Commit the choice.
+    Commit(QueueOffset, StartPolicy),
+}
+
+impl Start {
+    pub(crate) fn new(step: StartStep) -> Self {
+        Self {
+            step,
+            request: None,
+        }
+    }
+}
+
+impl Client {
+    /// Asks the next question of a start.
+    pub(crate) fn go_on_starting(&mut self, epoch: Epoch, now: Instant) {
+        let Some(queue) = self.queues.get(epoch) else {
+            return;
+        };
+        let Phase::Starting(Start {
+            step,
+            request: None,
+        }) = queue.phase
+        else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
+        if !group.life.stays() {
+            return;
+        }
+        let message_queue = queue.queue.clone();
+        let (broker, topic) = (queue.broker, group.topics[queue.topic_index].topic);
+        let (request, timeout) = match step {
+            StartStep::Committed => (
+                Request::QueryConsumerOffset {
+                    consumer_group: Arc::clone(&group.name),
+                    queue: message_queue,
+                },
+                timeout::CONSUMER_OFFSET,
+            ),
+            StartStep::Chosen(policy) => (
+                match (policy, group.config.consume_from_where()) {
+                    (StartPolicy::LastOffset, _) => Request::GetMaxOffset {
+                        queue: message_queue,
+                    },
+                    (StartPolicy::Timestamp, ConsumeFromWhere::Timestamp(timestamp_ms)) => {
+                        Request::SearchOffset {
+                            queue: message_queue,
+                            timestamp_ms,
+                        }
+                    }
+                    _ => Request::GetMinOffset {
+                        queue: message_queue,
+                    },
+                },
+                timeout::QUEUE_OFFSET,
+            ),
+            StartStep::Commit(commit_offset, _) => (
+                Request::UpdateConsumerOffset {
+                    consumer_group: Arc::clone(&group.name),
+                    queue: message_queue,
+                    commit_offset,
+                },
+                timeout::CONSUMER_OFFSET,
+            ),
+        };
+        let Some(replica) = self.start_replica(step, broker) else {
+            self.ask_route(topic);
+            let error = RequestError::Unreachable {
+                reason: "no address of the broker is known".to_owned(),
+            };
+            self.start_failed(epoch, error, now);
+            return;
+        };
+        let id = self.request(
+            Purpose::Start(epoch),
+            Destination::Broker(replica.address),
+            Some(replica.peer),
+            request,
+            timeout,
+        );
+        if let Some(queue) = self.queues.get_mut(epoch) {
+            queue.phase = Phase::Starting(Start {
+                step,
+                request: Some(id),
+            });
+        }
+    }
+
+    /// What is committed may be asked of a slave; ends of a queue only the master knows.
+    fn start_replica(&self, step: StartStep, broker: BrokerId) -> Option<crate::route::Replica> {
+        match step {
+            StartStep::Chosen(_) => self.routes.master(broker),
+            StartStep::Committed | StartStep::Commit(..) => self.routes.master_or_any(broker),
+        }
+    }
+
+    pub(crate) fn handle_start(
+        &mut self,
+        epoch: Epoch,
+        result: Result<Response, RequestError>,
+        now: Instant,
+    ) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Phase::Starting(start) = &mut queue.phase else {
+            return;
+        };
+        start.request = None;
+        let step = start.step;
+        let next = match (step, result) {
+            (StartStep::Committed, Ok(Response::ConsumerOffset(Some(offset)))) => {
+                self.note_step_back(epoch, offset);
+                self.start_pulling(epoch, offset, StartPolicy::Committed, now);
+                return;
+            }
+            (StartStep::Committed, Ok(Response::ConsumerOffset(None))) => {
+                StartStep::Chosen(self.start_policy(epoch))
+            }
+            (StartStep::Chosen(policy), Ok(Response::Offset(offset))) => {
+                StartStep::Commit(offset, policy)
+            }
+            (StartStep::Commit(offset, policy), Ok(Response::Done)) => {
+                self.start_pulling(epoch, offset, policy, now);
+                return;
+            }
+            (_, Ok(_)) => {
+                let error = RequestError::Malformed {
+                    reason: "an answer to another question".to_owned(),
+                };
+                self.start_failed(epoch, error, now);
+                return;
+            }
+            (_, Err(error)) => {
+                self.start_failed(epoch, error, now);
+                return;
+            }
+        };
+        if let Some(queue) = self.queues.get_mut(epoch) {
+            queue.failures = 0;
+            queue.phase = Phase::Starting(Start::new(next));
+        }
+        self.go_on_starting(epoch, now);
+    }
+
+    /// Tells when the broker knows less than it confirmed to us before: it lost offsets,
+    /// or somebody reset them.
+    fn note_step_back(&mut self, epoch: Epoch, offset: QueueOffset) {
+        let Some(queue) = self.queues.get(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(queue.group) else {
+            return;
+        };
+        if let Some(from) = group.last_committed.remove(&queue.queue)
+            && offset < from
+        {
+            self.events.push_back(Event::CommittedOffsetWentBack {
+                consumer_group: Arc::clone(&group.name),
+                queue: queue.queue.clone(),
+                from,
+                to: offset,
+            });
+        }
+    }
+
+    /// Nothing starts; the same question is asked again.
+    fn start_failed(&mut self, epoch: Epoch, error: RequestError, now: Instant) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        queue.failures += 1;
+        queue.last_error = Some(error.to_string());
+        self.timers
+            .set(Timer::Queue(epoch), now + PULL_DELAY_WHEN_ERROR);
+        if queue.failures == 1
+            && let Some(group) = self.groups.get(queue.group)
+        {
+            self.events.push_back(Event::QueueStartFailed {
+                consumer_group: Arc::clone(&group.name),
+                queue: queue.queue.clone(),
+                error,
+            });
+        }
+    }
+
+    fn start_policy(&self, epoch: Epoch) -> StartPolicy {
+        let Some(queue) = self.queues.get(epoch) else {
+            return StartPolicy::AppearedLater;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return StartPolicy::AppearedLater;
+        };
+        let topic = &group.topics[queue.topic_index];
+        let first = topic.first_queues.as_ref();
+        if topic.is_retry {
+            StartPolicy::RetryTopic
+        } else if !first.is_some_and(|queues| queues.contains(&queue.queue)) {
+            StartPolicy::AppearedLater
+        } else {
+            match group.config.consume_from_where() {
+                ConsumeFromWhere::LastOffset => StartPolicy::LastOffset,
+                ConsumeFromWhere::FirstOffset => StartPolicy::FirstOffset,
+                ConsumeFromWhere::Timestamp(_) => StartPolicy::Timestamp,
+            }
+        }
+    }
+
+    fn start_pulling(
+        &mut self,
+        epoch: Epoch,
+        offset: QueueOffset,
+        policy: StartPolicy,
+        now: Instant,
+    ) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        queue.failures = 0;
+        queue.last_error = None;
+        queue.next_offset = offset;
+        queue.commit.begin(offset);
+        queue.phase = Phase::Pulling(Pull::Due);
+        if let Some(group) = self.groups.get(queue.group) {
+            self.events.push_back(Event::QueueStarted {
+                consumer_group: Arc::clone(&group.name),
+                queue: queue.queue.clone(),
+                offset,
+                policy,
+            });
+        }
+        self.pull(epoch, now);
+    }
+}

@@ -1,0 +1,371 @@
+//! When and from where a queue is pulled, what holds it back, what an answer means.
+//!
+//! One pull loop per assignment: a queue is either being asked for, held back by a
+//! threshold, or waiting for its timer. Flow control ends when messages are finished,
+//! not after a while. RocketMQ: `DefaultMQPushConsumerImpl#pullMessage`,
+//! `PullAPIWrapper`.
+
+mod answer;
+
+pub(crate) use answer::BadRecord;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::code::response_code;
+use protocol::{Instant, QueueOffset};
+
+use crate::client::{Client, Purpose};
+use crate::config::GroupConfig;
+use crate::epoch::Epoch;
+use crate::event::Event;
+use crate::group::{AssignedQueue, Life, Phase};
+use crate::request::{
+    Destination, PullAnswer, PullMessage, PullStatus, Request, RequestError, RequestId, Response,
+};
+use crate::status::FlowControl;
+use crate::timers::{
+    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR, PULL_SUSPEND, Timer, timeout,
+};
+
+/// An empty answer that comes sooner is suspicious: the broker should have waited.
+const EMPTY_ANSWER_MIN: Duration = Duration::from_millis(10);
+/// So many of them in a row are let pass.
+const FRUITLESS_MAX: u32 = 8;
+/// RocketMQ: `GO_AWAY`, the broker wants us to connect again.
+const GO_AWAY: i32 = 1500;
+
+/// Where the pull loop of a queue stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pull {
+    /// About to be asked for.
+    Due,
+    /// Asked for.
+    InFlight {
+        request: RequestId,
+        asked_at: Instant,
+        /// The replica asked.
+        broker_id: u64,
+        /// Committed by this request, if it is answered.
+        carried: Option<QueueOffset>,
+    },
+    /// The last answer was an error; the timer asks again.
+    Failed,
+    /// The broker asked to slow down; the timer asks again.
+    BrokerFlowControl,
+    /// No address; the timer asks again.
+    NoBroker,
+    /// Over a threshold; finished messages ask again.
+    FlowControl(FlowControl),
+    /// The group is paused; its end asks again.
+    Paused,
+    /// The group leaves.
+    Stopped,
+}
+
+impl AssignedQueue {
+    /// The threshold that it is over. RocketMQ compares with "greater than" as well.
+    fn over_threshold(&self, config: &GroupConfig) -> Option<FlowControl> {
+        let queue = &self.process_queue;
+        if queue.messages() > config.pull_threshold_for_queue() {
+            Some(FlowControl::Count)
+        } else if queue.body_bytes() > config.pull_threshold_size_for_queue() {
+            Some(FlowControl::Size)
+        } else if queue.span() > u64::from(config.consume_concurrently_max_span()) {
+            Some(FlowControl::Span)
+        } else {
+            None
+        }
+    }
+}
+
+impl Client {
+    /// Asks for messages of a queue, or notes what holds it back.
+    pub(crate) fn pull(&mut self, epoch: Epoch, now: Instant) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
+        let Phase::Pulling(pull) = &mut queue.phase else {
+            return;
+        };
+        if matches!(pull, Pull::InFlight { .. }) {
+            return;
+        }
+        match group.life {
+            Life::Running => {}
+            Life::Paused => {
+                *pull = Pull::Paused;
+                return;
+            }
+            Life::Draining | Life::Committing | Life::Unregistering => {
+                *pull = Pull::Stopped;
+                return;
+            }
+        }
+        if let Some(threshold) = queue.over_threshold(&group.config) {
+            queue.phase = Phase::Pulling(Pull::FlowControl(threshold));
+            return;
+        }
+        if self.held_bytes >= self.config.buffer_bytes {
+            queue.phase = Phase::Pulling(Pull::FlowControl(FlowControl::Buffer));
+            self.buffer_waiters.push_back(epoch);
+            return;
+        }
+        let topic = &group.topics[queue.topic_index];
+        let replica = self
+            .routes
+            .replica_for_pull(queue.broker, queue.preferred_broker);
+        let Some(replica) = replica else {
+            let topic = topic.topic;
+            self.ask_route(topic);
+            self.pull_later(epoch, Pull::NoBroker, now + PULL_DELAY_WHEN_ERROR);
+            return;
+        };
+        // Zero is what a broker assumes anyway, and slaves keep no offsets.
+        let commit_offset = queue.commit.finished();
+        let commit = replica.is_master() && commit_offset > Some(QueueOffset(0));
+        let alone = queue.bad_record.is_some();
+        let request = Request::PullMessage(Box::new(PullMessage {
+            consumer_group: Arc::clone(&group.name),
+            queue: queue.queue.clone(),
+            queue_offset: queue.next_offset,
+            max_msg_nums: if alone { 1 } else { group.config.pull_batch_size() },
+            max_msg_bytes: group.config.pull_batch_size_in_bytes(),
+            commit_offset,
+            commit,
+            suspend: PULL_SUSPEND,
+            sub_version: topic.pull_version,
+            expression_type: "TAG",
+            body_bytes_max: self.config.body_bytes_max,
+        }));
+        let broker_id = replica.broker_id;
+        let request = self.request(
+            Purpose::Pull(epoch),
+            Destination::Broker(replica.address),
+            Some(replica.peer),
+            request,
+            timeout::PULL,
+        );
+        if let Some(queue) = self.queues.get_mut(epoch) {
+            queue.phase = Phase::Pulling(Pull::InFlight {
+                request,
+                asked_at: now,
+                broker_id,
+                carried: commit_offset.filter(|_| commit),
+            });
+        }
+    }
+
+    /// Waits for the timer with this pull.
+    pub(crate) fn pull_later(&mut self, epoch: Epoch, state: Pull, at: Instant) {
+        if let Some(queue) = self.queues.get_mut(epoch) {
+            queue.phase = Phase::Pulling(state);
+            self.timers.set(Timer::Queue(epoch), at);
+        }
+    }
+
+    /// The end of a pause.
+    pub(crate) fn resume_pull(&mut self, epoch: Epoch, now: Instant) {
+        let queue = self.queues.get(epoch);
+        if queue.is_some_and(|queue| matches!(queue.phase, Phase::Pulling(Pull::Paused))) {
+            self.pull(epoch, now);
+        }
+    }
+
+    /// The timer of a queue.
+    pub(crate) fn queue_due(&mut self, epoch: Epoch, now: Instant) {
+        if self.is_started(epoch) {
+            self.pull(epoch, now);
+        } else {
+            self.go_on_starting(epoch, now);
+        }
+    }
+
+    /// Pulls again what was over a threshold and no longer is.
+    pub(crate) fn end_flow_control(&mut self, epoch: Epoch, now: Instant) {
+        if let Some(queue) = self.queues.get(epoch)
+            && let Phase::Pulling(Pull::FlowControl(threshold)) = queue.phase
+            && threshold != FlowControl::Buffer
+        {
+            self.pull(epoch, now);
+        }
+    }
+
+    /// Pulls what waited for memory, as many queues as there may be room for.
+    pub(crate) fn wake_buffer_waiters(&mut self, now: Instant) {
+        let mut room = self.config.buffer_bytes.saturating_sub(self.held_bytes);
+        while room > 0 {
+            let Some(epoch) = self.buffer_waiters.pop_front() else {
+                return;
+            };
+            let Some(queue) = self.queues.get(epoch) else {
+                continue;
+            };
+            if matches!(
+                queue.phase,
+                Phase::Pulling(Pull::FlowControl(FlowControl::Buffer))
+            ) {
+                let group = self.groups.get(queue.group);
+                let bytes = group.map_or(0, |g| g.config.pull_batch_size_in_bytes());
+                room = room.saturating_sub(u64::from(bytes));
+                self.pull(epoch, now);
+            }
+        }
+    }
+
+    pub(crate) fn handle_pull(
+        &mut self,
+        epoch: Epoch,
+        result: Result<Response, RequestError>,
+        now: Instant,
+    ) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Phase::Pulling(Pull::InFlight {
+            asked_at,
+            broker_id,
+            carried,
+            ..
+        }) = queue.phase
+        else {
+            return;
+        };
+        queue.phase = Phase::Pulling(Pull::Due);
+        match result {
+            Ok(Response::Pull(answer)) => {
+                if let Some(offset) = carried {
+                    queue.commit.confirm(offset);
+                }
+                queue.pulled_at = Some(now);
+                queue.preferred_broker = answer.suggest_which_broker_id;
+                queue.max_offset = Some(answer.max_offset);
+                queue.last_error = None;
+                let failures = std::mem::take(&mut queue.failures);
+                if failures > 0
+                    && let Some(group) = self.groups.get(queue.group)
+                {
+                    self.events.push_back(Event::PullRecovered {
+                        consumer_group: Arc::clone(&group.name),
+                        queue: queue.queue.clone(),
+                        failures,
+                    });
+                }
+                self.pull_answered(epoch, answer, asked_at, now);
+            }
+            Ok(_) => {
+                let error = RequestError::Malformed {
+                    reason: "not an answer to a pull".to_owned(),
+                };
+                self.pull_failed(epoch, broker_id, error, now);
+            }
+            Err(error) => self.pull_failed(epoch, broker_id, error, now),
+        }
+    }
+
+    fn pull_answered(
+        &mut self,
+        epoch: Epoch,
+        answer: PullAnswer,
+        asked_at: Instant,
+        now: Instant,
+    ) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let stays = self
+            .groups
+            .get(queue.group)
+            .is_some_and(|group| group.life.stays());
+        if !stays {
+            // Whoever comes next gets it.
+            queue.phase = Phase::Pulling(Pull::Stopped);
+            return;
+        }
+        let requested = queue.next_offset;
+        match answer.status {
+            PullStatus::OffsetIllegal => {
+                self.offset_illegal(epoch, answer.next_begin_offset, answer.remark, now);
+                return;
+            }
+            PullStatus::Found => {
+                if !self.keep_answer(epoch, answer, now) {
+                    return;
+                }
+            }
+            PullStatus::NoNewMessage | PullStatus::NoMatchedMessage => {
+                queue.next_offset = answer.next_begin_offset;
+                queue.bad_record = None;
+            }
+        }
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let fruitless = queue.next_offset == requested && now - asked_at < EMPTY_ANSWER_MIN;
+        queue.fruitless = if fruitless { queue.fruitless + 1 } else { 0 };
+        let too_fast = queue.fruitless > FRUITLESS_MAX;
+        self.finished(epoch, now);
+        if too_fast {
+            let at = now + PULL_DELAY_WHEN_BROKER_FLOW_CONTROL;
+            self.pull_later(epoch, Pull::BrokerFlowControl, at);
+        } else {
+            self.pull(epoch, now);
+        }
+    }
+
+    fn pull_failed(
+        &mut self,
+        epoch: Epoch,
+        broker_id: u64,
+        error: RequestError,
+        now: Instant,
+    ) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
+        let topic = group.topics[queue.topic_index].topic;
+        let code = error.code();
+        queue.failures += 1;
+        queue.last_error = Some(error.to_string());
+        match code {
+            Some(response_code::FLOW_CONTROL | GO_AWAY) => {
+                let at = now + PULL_DELAY_WHEN_BROKER_FLOW_CONTROL;
+                self.pull_later(epoch, Pull::BrokerFlowControl, at);
+                return;
+            }
+            Some(
+                response_code::SUBSCRIPTION_NOT_EXIST | response_code::SUBSCRIPTION_NOT_LATEST,
+            ) => {
+                // The broker forgot us, or has yet to read the heartbeat: no noise.
+                self.owe_heartbeats_of(topic);
+                self.pull_later(epoch, Pull::Failed, now + PULL_DELAY_WHEN_ERROR);
+                return;
+            }
+            Some(_) => {}
+            None => {
+                // Another replica may do; the route may be old.
+                queue.preferred_broker = self.routes.next_broker_id(queue.broker, broker_id);
+            }
+        }
+        if queue.failures == 1 {
+            self.events.push_back(Event::PullFailed {
+                consumer_group: Arc::clone(&group.name),
+                queue: queue.queue.clone(),
+                error,
+            });
+        }
+        self.pull_later(epoch, Pull::Failed, now + PULL_DELAY_WHEN_ERROR);
+    }
+
+    fn owe_heartbeats_of(&mut self, topic: Epoch) {
+        for replica in self.routes.replicas_of_topic(topic) {
+            self.owe_heartbeat(replica.peer);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Wanted queues against held queues: take, give back, keep when unsure.
+//!
+//! Every 20 s, every second while unbalanced, and when somebody asks, a group's members
+//! are asked of one broker that knows us; the answer divides every topic whose route is
+//! known. A list that failed, is empty or lacks us keeps what is held. Wake-ups within a
+//! second of the last run wait for its end.
+//!
+//! RocketMQ: `RebalanceService`, `RebalanceImpl#rebalanceByTopic`.
+
+pub(crate) mod allocate;
+
+use std::sync::Arc;
+
+use protocol::{Instant, MessageQueue};
+
+use crate::client::{Client, Purpose};
+use crate::epoch::Epoch;
+use crate::event::Event;
+use crate::group::AssignedQueue;
+use crate::offset::{Start, StartStep};
+use crate::request::{Destination, Request, RequestError, RequestId, Response};
+use crate::route::RouteState;
+use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, timeout};
+
+/// How far a group is with its rebalancing.
+#[derive(Debug, Default)]
+pub(crate) struct Rebalance {
+    query: Option<RequestId>,
+    /// Somebody asked while the query was under way.
+    again: bool,
+    last: Option<Instant>,
+    /// Members when last heard of.
+    pub(crate) members: usize,
+    /// Why the last one changed nothing.
+    pub(crate) obstacle: Option<String>,
+    /// Another client has our id.
+    pub(crate) identity_clash: bool,
+}
+
+impl Client {
+    /// Within a second of the last run, at the latest.
+    pub(crate) fn rebalance_soon(&mut self, epoch: Epoch, now: Instant) {
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        let earliest = group.rebalance.last.map(|last| last + REBALANCE_MIN);
+        let at = earliest.unwrap_or(now).max(now);
+        self.timers.set_earliest(Timer::Rebalance(epoch), at);
+    }
+
+    /// Something appeared that nobody can know yet: no waiting.
+    pub(crate) fn rebalance_at_once(&mut self, epoch: Epoch, now: Instant) {
+        self.timers.set_earliest(Timer::Rebalance(epoch), now);
+    }
+
+    /// A broker knows the group now: the first rebalance need not wait.
+    pub(crate) fn rebalance_when_known(&mut self, epoch: Epoch, now: Instant) {
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        if group.held().next().is_none() {
+            self.rebalance_at_once(epoch, now);
+        } else {
+            self.rebalance_soon(epoch, now);
+        }
+    }
+
+    /// Asks for the members of a group.
+    pub(crate) fn rebalance(&mut self, epoch: Epoch, now: Instant) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if !group.life.stays() {
+            return;
+        }
+        self.timers.set(Timer::Rebalance(epoch), now + REBALANCE);
+        if group.rebalance.query.is_some() {
+            group.rebalance.again = true;
+            return;
+        }
+        let since = group.since_version;
+        let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
+        let known = topics.iter().any(|&topic| {
+            let topic = self.routes.topics.get(topic);
+            topic.is_some_and(|topic| topic.state == RouteState::Known)
+        });
+        if !known {
+            // The first route will ask again.
+            return;
+        }
+        // Only whoever has taken our heartbeat can list us.
+        let replicas = topics
+            .iter()
+            .flat_map(|&topic| self.routes.replicas_of_topic(topic));
+        let knowing: Vec<_> = replicas
+            .filter(|replica| {
+                let peer = self.routes.peers.get(replica.peer);
+                peer.is_some_and(|peer| peer.confirmed >= since)
+            })
+            .collect();
+        let masters = knowing.iter().take_while(|r| r.is_master()).count();
+        let choices = if masters > 0 { masters } else { knowing.len() };
+        if choices == 0 {
+            let reason = "no broker has taken our heartbeat yet".to_owned();
+            self.members_unknown(epoch, reason, now);
+            return;
+        }
+        let replica = knowing[self.random.usize(..choices)].clone();
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        let request = Request::GetConsumerListByGroup {
+            consumer_group: Arc::clone(&group.name),
+        };
+        let id = self.request(
+            Purpose::Members(epoch, replica.peer),
+            Destination::Broker(replica.address),
+            Some(replica.peer),
+            request,
+            timeout::CONSUMER_LIST,
+        );
+        if let Some(group) = self.groups.get_mut(epoch) {
+            group.rebalance.query = Some(id);
+            group.rebalance.last = Some(now);
+        }
+    }
+
+    pub(crate) fn handle_members(
+        &mut self,
+        epoch: Epoch,
+        peer: Epoch,
+        result: Result<Response, RequestError>,
+        now: Instant,
+    ) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        group.rebalance.query = None;
+        if !group.life.stays() {
+            return;
+        }
+        let again = std::mem::take(&mut group.rebalance.again);
+        let members = match result {
+            Ok(Response::ConsumerList(members)) => members,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                // "No consumer for this group": it has forgotten us.
+                if error.code().is_some() {
+                    self.owe_heartbeat(peer);
+                }
+                self.members_unknown(epoch, error.to_string(), now);
+                return;
+            }
+        };
+        let ours = members.iter().filter(|id| **id == *self.client_id).count();
+        if ours == 0 {
+            self.owe_heartbeat(peer);
+            let reason = if members.is_empty() {
+                "the broker listed no members".to_owned()
+            } else {
+                format!("we are not among the {} members listed", members.len())
+            };
+            self.members_unknown(epoch, reason, now);
+            return;
+        }
+        group.rebalance.members = members.len();
+        group.rebalance.obstacle = None;
+        group.rebalance.identity_clash = ours > 1;
+        let mut members = members;
+        members.sort_by(|a, b| allocate::java_order(a, b));
+        let balanced = self.divide_topics(epoch, &members, now);
+        if again || !balanced {
+            self.rebalance_soon(epoch, now);
+        }
+    }
+
+    /// What is held stays held; asked again soon.
+    fn members_unknown(&mut self, epoch: Epoch, reason: String, now: Instant) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        let told = group.rebalance.obstacle.as_ref() == Some(&reason);
+        group.rebalance.obstacle = Some(reason.clone());
+        if !told {
+            self.events.push_back(Event::MembersUnknown {
+                consumer_group: Arc::clone(&group.name),
+                reason,
+            });
+        }
+        self.timers
+            .set_earliest(Timer::Rebalance(epoch), now + REBALANCE_MIN);
+    }
+
+    /// False when something that is wanted could not be taken yet.
+    fn divide_topics(&mut self, epoch: Epoch, members: &[String], now: Instant) -> bool {
+        let mut balanced = true;
+        let topics = self.groups.get(epoch).map_or(0, |group| group.topics.len());
+        for topic_index in 0..topics {
+            let Some(group) = self.groups.get(epoch) else {
+                return balanced;
+            };
+            let Some(route) = self.routes.topics.get(group.topics[topic_index].topic) else {
+                continue;
+            };
+            if route.state != RouteState::Known {
+                continue;
+            }
+            // A topic without a readable queue keeps what is held, as RocketMQ does.
+            let share = allocate::averagely(&self.client_id, &route.read_queues, members);
+            if let Some(wanted) = share.map(<[MessageQueue]>::to_vec) {
+                balanced &= self.take_and_give_back(epoch, topic_index, &wanted, members, now);
+            }
+        }
+        balanced
+    }
+
+    fn take_and_give_back(
+        &mut self,
+        epoch: Epoch,
+        topic_index: usize,
+        wanted: &[MessageQueue],
+        members: &[String],
+        now: Instant,
+    ) -> bool {
+        let Some(group) = self.groups.get(epoch) else {
+            return true;
+        };
+        let topic = &group.topics[topic_index];
+        let unwanted: Vec<(MessageQueue, Epoch)> = topic
+            .held
+            .iter()
+            .filter(|(queue, _)| !wanted.contains(queue))
+            .map(|(queue, &epoch)| (queue.clone(), epoch))
+            .collect();
+        let missing = wanted.iter().filter(|queue| !topic.held.contains_key(queue));
+        // Its last commit must be answered before it is asked what is committed.
+        let (waiting, taken): (Vec<_>, Vec<_>) = missing
+            .cloned()
+            .partition(|queue| group.releasing.contains(queue));
+        if !unwanted.is_empty() || !taken.is_empty() {
+            let topic_name = Arc::clone(&topic.name);
+            self.events.push_back(Event::Rebalanced {
+                consumer_group: Arc::clone(&group.name),
+                topic: topic_name,
+                members: u32::try_from(members.len()).unwrap_or(u32::MAX),
+                taken: taken.clone(),
+                released: unwanted.iter().map(|(queue, _)| queue.clone()).collect(),
+            });
+            self.assignment_changed(epoch, topic_index, now);
+        }
+        for (_, queue) in unwanted {
+            self.release_queue(queue);
+        }
+        for queue in taken {
+            let start = Start::new(StartStep::Committed);
+            let queue = self.assign(epoch, topic_index, queue, start);
+            self.go_on_starting(queue, now);
+        }
+        waiting.is_empty()
+    }
+
+    /// A new assignment, with an epoch of its own.
+    pub(crate) fn assign(
+        &mut self,
+        group: Epoch,
+        topic_index: usize,
+        queue: MessageQueue,
+        start: Start,
+    ) -> Epoch {
+        let broker = self.routes.broker(&queue.broker_name);
+        let epoch = self.queues.insert(AssignedQueue::new(
+            group,
+            topic_index,
+            queue.clone(),
+            broker,
+            start,
+        ));
+        if let Some(group) = self.groups.get_mut(group) {
+            let before = group.topics[topic_index].held.insert(queue, epoch);
+            debug_assert!(before.is_none(), "one assignment of a queue at a time");
+        }
+        epoch
+    }
+
+    /// RocketMQ: `RebalancePushImpl#messageQueueChanged`.
+    fn assignment_changed(&mut self, epoch: Epoch, topic_index: usize, now: Instant) {
+        let unix_ms = i64::try_from(self.clock.unix_ms(now)).unwrap_or(i64::MAX);
+        if let Some(group) = self.groups.get_mut(epoch) {
+            let version = &mut group.topics[topic_index].subscription.sub_version;
+            *version = unix_ms.max(*version);
+        }
+        self.announce_again();
+    }
+}

@@ -1,0 +1,672 @@
+//! Topic routes, brokers and their addresses, and which replica to ask.
+//!
+//! [`Routes`] is the table: it takes answers of name servers in and says what changed.
+//! When to ask, and what a change sets off, is decided in the second half, on `Client`.
+//!
+//! RocketMQ: `MQClientInstance#updateTopicRouteInfoFromNameServer`,
+//! `topicRouteData2TopicSubscribeInfo`, `topicRouteData2TopicPublishInfo`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protocol::body::TopicRouteData;
+use protocol::code::response_code;
+use protocol::{Address, Instant, MessageQueue, topic};
+
+use crate::client::{Client, Purpose};
+use crate::epoch::{Epoch, EpochTable};
+use crate::event::Event;
+use crate::heartbeat::Peer;
+use crate::rebalance::allocate::{java_order, java_queue_order};
+use crate::request::{Destination, Request, RequestError, RequestId, Response};
+use crate::timers::{
+    MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, ROUTE_REFRESH, Timer, timeout,
+};
+
+/// Queues of a topic on one broker that are believed; more is a mistake or an attack.
+const QUEUES_PER_BROKER_MAX: u32 = 65_536;
+/// Topics that are only sent to, kept at once.
+const SEND_ONLY_TOPICS_MAX: usize = 1_024;
+
+/// A broker makes a group's retry topic with the first heartbeat and tells the name
+/// servers when it likes: so many times it is asked for every second.
+const RETRY_TOPIC_ASKED_FAST: u32 = 5;
+
+const PERM_READ: i32 = 4;
+const PERM_WRITE: i32 = 2;
+/// Broker id of a master.
+const MASTER_ID: u64 = 0;
+
+/// What is known of topics and brokers.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) name_servers: NameServers,
+    pub(crate) topics: EpochTable<Topic>,
+    topic_names: BTreeMap<Arc<str>, Epoch>,
+    brokers: Vec<Broker>,
+    broker_names: BTreeMap<Arc<str>, BrokerId>,
+    pub(crate) peers: EpochTable<Peer>,
+    peer_addresses: BTreeMap<Address, Epoch>,
+}
+
+/// Index of a broker name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct BrokerId(usize);
+
+#[derive(Debug)]
+struct Broker {
+    name: Arc<str>,
+    /// By broker id.
+    peers: BTreeMap<u64, Epoch>,
+    /// Topics whose route names it.
+    topics: u32,
+}
+
+/// A topic that somebody reads or writes.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    pub(crate) state: RouteState,
+    query: Option<RequestId>,
+    servers_tried: usize,
+    /// Answers in a row that it does not exist.
+    missing_answers: u32,
+    /// When a name server last said something about it.
+    pub(crate) answered_at: Option<Instant>,
+    pub(crate) last_error: Option<String>,
+    /// In Java's order.
+    pub(crate) read_queues: Vec<MessageQueue>,
+    pub(crate) write_queues: Vec<MessageQueue>,
+    brokers: Vec<BrokerId>,
+    /// Groups that read it.
+    pub(crate) subscribers: Vec<Epoch>,
+    /// Sends that cannot go on without its route.
+    pub(crate) waiting_sends: Vec<Epoch>,
+    /// Where the next send goes.
+    pub(crate) next_write: usize,
+}
+
+/// Whether a topic exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RouteState {
+    Unknown,
+    Missing,
+    Known,
+}
+
+/// What an answer changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RouteChange {
+    /// The topic was not known before.
+    pub(crate) appeared: bool,
+    /// The queues to read are others.
+    pub(crate) read_queues: bool,
+}
+
+/// A broker's address that may be asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Replica {
+    pub(crate) peer: Epoch,
+    pub(crate) address: Address,
+    pub(crate) broker_id: u64,
+}
+
+impl Replica {
+    pub(crate) fn is_master(&self) -> bool {
+        self.broker_id == MASTER_ID
+    }
+}
+
+impl Routes {
+    pub(crate) fn new(name_servers: Vec<Address>) -> Self {
+        Self {
+            name_servers: NameServers::new(name_servers),
+            topics: EpochTable::default(),
+            topic_names: BTreeMap::new(),
+            brokers: Vec::new(),
+            broker_names: BTreeMap::new(),
+            peers: EpochTable::default(),
+            peer_addresses: BTreeMap::new(),
+        }
+    }
+
+    /// The topic of this name, made if need be.
+    pub(crate) fn topic(&mut self, name: &str) -> Epoch {
+        if let Some(&epoch) = self.topic_names.get(name) {
+            return epoch;
+        }
+        if self.topics.len() >= SEND_ONLY_TOPICS_MAX {
+            self.forget_unused_topics();
+        }
+        let name: Arc<str> = name.into();
+        let epoch = self.topics.insert(Topic {
+            name: Arc::clone(&name),
+            state: RouteState::Unknown,
+            query: None,
+            servers_tried: 0,
+            missing_answers: 0,
+            answered_at: None,
+            last_error: None,
+            read_queues: Vec::new(),
+            write_queues: Vec::new(),
+            brokers: Vec::new(),
+            subscribers: Vec::new(),
+            waiting_sends: Vec::new(),
+            next_write: 0,
+        });
+        self.topic_names.insert(name, epoch);
+        epoch
+    }
+
+    pub(crate) fn peer_at(&self, address: &Address) -> Option<Epoch> {
+        self.peer_addresses.get(address).copied()
+    }
+
+    /// Takes a name server's answer in.
+    fn apply(&mut self, epoch: Epoch, data: &TopicRouteData) -> Option<RouteChange> {
+        let mut brokers: Vec<BrokerId> = Vec::new();
+        for broker in &data.broker_datas {
+            let id = self.broker(&broker.broker_name);
+            if !brokers.contains(&id) {
+                brokers.push(id);
+            }
+            self.set_addresses(id, &broker.broker_addrs);
+        }
+        let topic = self.topics.get(epoch)?;
+        let name = Arc::clone(&topic.name);
+        let before = topic.brokers.clone();
+        for id in &brokers {
+            self.brokers[id.0].topics += u32::from(!before.contains(id));
+        }
+        self.leave_brokers(before.into_iter().filter(|id| !brokers.contains(id)));
+        let read_queues = self.read_queues(&name, data);
+        let write_queues = self.write_queues(&name, data);
+        let topic = self.topics.get_mut(epoch)?;
+        let change = RouteChange {
+            appeared: topic.state != RouteState::Known,
+            read_queues: topic.read_queues != read_queues,
+        };
+        topic.state = RouteState::Known;
+        topic.last_error = None;
+        topic.brokers = brokers;
+        topic.read_queues = read_queues;
+        topic.write_queues = write_queues;
+        Some(change)
+    }
+
+    fn read_queues(&mut self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
+        let mut queues = Vec::new();
+        for queue_data in &data.queue_datas {
+            if queue_data.perm & PERM_READ == 0 {
+                continue;
+            }
+            let broker_name = self.broker_name(&queue_data.broker_name);
+            let count = queue_data.read_queue_nums.min(QUEUES_PER_BROKER_MAX);
+            queues.extend((0..count).map(|queue_id| MessageQueue {
+                topic: Arc::clone(topic),
+                broker_name: Arc::clone(&broker_name),
+                queue_id,
+            }));
+        }
+        queues.sort_by(java_queue_order);
+        queues.dedup();
+        queues
+    }
+
+    fn write_queues(&mut self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
+        let queues_of = |broker_name: &Arc<str>, count: u32| {
+            let (topic, broker_name) = (Arc::clone(topic), Arc::clone(broker_name));
+            (0..count.min(QUEUES_PER_BROKER_MAX)).map(move |queue_id| MessageQueue {
+                topic: Arc::clone(&topic),
+                broker_name: Arc::clone(&broker_name),
+                queue_id,
+            })
+        };
+        let mut queues = Vec::new();
+        if let Some(conf) = data.order_topic_conf.as_deref().filter(|c| !c.is_empty()) {
+            for item in conf.split(';') {
+                if let Some((name, count)) = item.split_once(':')
+                    && let Ok(count) = count.trim().parse()
+                {
+                    let name = self.broker_name(name.trim());
+                    queues.extend(queues_of(&name, count));
+                }
+            }
+            return queues;
+        }
+        let mut datas: Vec<_> = data.queue_datas.iter().collect();
+        datas.sort_by(|a, b| java_order(&a.broker_name, &b.broker_name));
+        for queue_data in datas {
+            let has_master = data.broker_datas.iter().any(|broker| {
+                broker.broker_name == queue_data.broker_name
+                    && broker.broker_addrs.contains_key(&MASTER_ID)
+            });
+            if queue_data.perm & PERM_WRITE != 0 && has_master {
+                let name = self.broker_name(&queue_data.broker_name);
+                queues.extend(queues_of(&name, queue_data.write_queue_nums));
+            }
+        }
+        queues
+    }
+
+    pub(crate) fn broker(&mut self, name: &str) -> BrokerId {
+        if let Some(&id) = self.broker_names.get(name) {
+            return id;
+        }
+        let name: Arc<str> = name.into();
+        let id = BrokerId(self.brokers.len());
+        self.brokers.push(Broker {
+            name: Arc::clone(&name),
+            peers: BTreeMap::new(),
+            topics: 0,
+        });
+        self.broker_names.insert(name, id);
+        id
+    }
+
+    fn broker_name(&mut self, name: &str) -> Arc<str> {
+        let id = self.broker(name);
+        Arc::clone(&self.brokers[id.0].name)
+    }
+
+    pub(crate) fn broker_id(&self, name: &str) -> Option<BrokerId> {
+        self.broker_names.get(name).copied()
+    }
+
+    fn set_addresses(&mut self, id: BrokerId, addresses: &BTreeMap<u64, Address>) {
+        let same = addresses.len() == self.brokers[id.0].peers.len()
+            && addresses.iter().all(|(broker_id, address)| {
+                let peer = self.brokers[id.0].peers.get(broker_id);
+                peer.is_some_and(|peer| self.peer_addresses.get(address) == Some(peer))
+            });
+        if same {
+            return;
+        }
+        let mut peers = BTreeMap::new();
+        for (&broker_id, address) in addresses {
+            let peer = match self.peer_addresses.get(address) {
+                Some(&peer) => peer,
+                None => {
+                    let peer = self.peers.insert(Peer::new(address.clone()));
+                    self.peer_addresses.insert(address.clone(), peer);
+                    peer
+                }
+            };
+            if let Some(peer) = self.peers.get_mut(peer) {
+                peer.references += 1;
+            }
+            peers.insert(broker_id, peer);
+        }
+        let before = std::mem::replace(&mut self.brokers[id.0].peers, peers);
+        self.release_peers(before.into_values());
+    }
+
+    fn release_peers(&mut self, peers: impl Iterator<Item = Epoch>) {
+        for epoch in peers {
+            let Some(peer) = self.peers.get_mut(epoch) else {
+                continue;
+            };
+            peer.references -= 1;
+            if peer.references == 0
+                && let Some(peer) = self.peers.remove(epoch)
+            {
+                self.peer_addresses.remove(&peer.address);
+            }
+        }
+    }
+
+    fn leave_brokers(&mut self, brokers: impl Iterator<Item = BrokerId>) {
+        for id in brokers {
+            let broker = &mut self.brokers[id.0];
+            broker.topics -= 1;
+            if broker.topics == 0 {
+                let peers = std::mem::take(&mut broker.peers);
+                self.release_peers(peers.into_values());
+            }
+        }
+    }
+
+    /// Forgets a topic that nobody needs any more.
+    pub(crate) fn forget_if_unused(&mut self, epoch: Epoch) {
+        let unused = self
+            .topics
+            .get(epoch)
+            .is_some_and(|topic| topic.subscribers.is_empty() && topic.waiting_sends.is_empty());
+        if unused && let Some(topic) = self.topics.remove(epoch) {
+            self.topic_names.remove(&topic.name);
+            self.leave_brokers(topic.brokers.into_iter());
+        }
+    }
+
+    fn forget_unused_topics(&mut self) {
+        let topics: Vec<_> = self.topics.iter().map(|(epoch, _)| epoch).collect();
+        for epoch in topics {
+            self.forget_if_unused(epoch);
+        }
+    }
+
+    fn replica(&self, peers: Option<(&u64, &Epoch)>) -> Option<Replica> {
+        let (&broker_id, &peer) = peers?;
+        Some(Replica {
+            peer,
+            address: self.peers.get(peer)?.address.clone(),
+            broker_id,
+        })
+    }
+
+    /// The master of a broker.
+    pub(crate) fn master(&self, broker: BrokerId) -> Option<Replica> {
+        let peers = &self.brokers[broker.0].peers;
+        self.replica(peers.get_key_value(&MASTER_ID))
+    }
+
+    /// The master, else anyone.
+    pub(crate) fn master_or_any(&self, broker: BrokerId) -> Option<Replica> {
+        let peers = &self.brokers[broker.0].peers;
+        self.replica(peers.first_key_value())
+    }
+
+    /// Whom to pull from: the preferred one; if it is a slave and missing, the next;
+    /// else anyone. RocketMQ: `MQClientInstance#findBrokerAddressInSubscribe`.
+    pub(crate) fn replica_for_pull(&self, broker: BrokerId, preferred: u64) -> Option<Replica> {
+        let peers = &self.brokers[broker.0].peers;
+        let found = peers
+            .get_key_value(&preferred)
+            .or_else(|| {
+                let next = preferred.checked_add(1).filter(|_| preferred != MASTER_ID)?;
+                peers.get_key_value(&next)
+            })
+            .or_else(|| peers.first_key_value());
+        self.replica(found)
+    }
+
+    /// Another replica than this one, in turn.
+    pub(crate) fn next_broker_id(&self, broker: BrokerId, after: u64) -> u64 {
+        let peers = &self.brokers[broker.0].peers;
+        let next = peers.range(after.saturating_add(1)..).next();
+        next.or_else(|| peers.first_key_value())
+            .map_or(MASTER_ID, |(&id, _)| id)
+    }
+
+    /// Addresses of a topic's brokers, masters first.
+    pub(crate) fn replicas_of_topic(&self, topic: Epoch) -> Vec<Replica> {
+        let Some(topic) = self.topics.get(topic) else {
+            return Vec::new();
+        };
+        let mut replicas: Vec<_> = topic
+            .brokers
+            .iter()
+            .flat_map(|broker| &self.brokers[broker.0].peers)
+            .filter_map(|peer| self.replica(Some(peer)))
+            .collect();
+        replicas.sort_by_key(|replica| !replica.is_master());
+        replicas
+    }
+
+    /// Every address of every broker, by name, for people.
+    pub(crate) fn all_replicas(&self) -> impl Iterator<Item = (&Arc<str>, Replica)> {
+        self.broker_names.iter().flat_map(move |(name, id)| {
+            let peers = &self.brokers[id.0].peers;
+            peers
+                .iter()
+                .filter_map(move |peer| Some((name, self.replica(Some(peer))?)))
+        })
+    }
+}
+
+/// The name servers, one of which is asked until it fails.
+#[derive(Debug)]
+pub(crate) struct NameServers {
+    servers: Vec<NameServer>,
+    current: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct NameServer {
+    pub(crate) address: Address,
+    pub(crate) last_error: Option<String>,
+}
+
+impl NameServers {
+    fn new(addresses: Vec<Address>) -> Self {
+        let server = |address| NameServer {
+            address,
+            last_error: None,
+        };
+        Self {
+            servers: addresses.into_iter().map(server).collect(),
+            current: 0,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &NameServer> {
+        self.servers.iter()
+    }
+
+    fn current(&self) -> Option<&Address> {
+        Some(&self.servers.get(self.current)?.address)
+    }
+
+    /// True when it had failed before.
+    fn succeeded(&mut self, address: &Address) -> bool {
+        let server = self.servers.iter_mut().find(|s| s.address == *address);
+        server.is_some_and(|server| server.last_error.take().is_some())
+    }
+
+    /// True when it had not failed before. The next one is asked from now on.
+    fn failed(&mut self, address: &Address, error: &RequestError) -> bool {
+        let count = self.servers.len();
+        if self.current() == Some(address) {
+            self.current = (self.current + 1) % count.max(1);
+        }
+        let server = self.servers.iter_mut().find(|s| s.address == *address);
+        server.is_some_and(|server| server.last_error.replace(error.to_string()).is_none())
+    }
+}
+
+impl Client {
+    /// Asks for a topic's route, unless that is under way.
+    pub(crate) fn ask_route(&mut self, epoch: Epoch) {
+        let Some(address) = self.routes.name_servers.current().cloned() else {
+            return;
+        };
+        let Some(topic) = self.routes.topics.get(epoch) else {
+            return;
+        };
+        if topic.query.is_some() {
+            return;
+        }
+        let request = Request::GetRouteInfo {
+            topic: Arc::clone(&topic.name),
+        };
+        self.timers.cancel(Timer::Route(epoch));
+        let id = self.request(
+            Purpose::Route(epoch, address.clone()),
+            Destination::NameServer(address),
+            None,
+            request,
+            timeout::ROUTE,
+        );
+        if let Some(topic) = self.routes.topics.get_mut(epoch) {
+            topic.query = Some(id);
+        }
+    }
+
+    /// A group's retry topic may exist since a broker took its heartbeat.
+    pub(crate) fn ask_retry_route(&mut self, epoch: Epoch) {
+        let Some(topic) = self.routes.topics.get_mut(epoch) else {
+            return;
+        };
+        if topic.state != RouteState::Known {
+            topic.missing_answers = 0;
+            self.ask_route(epoch);
+        }
+    }
+
+    pub(crate) fn handle_route(
+        &mut self,
+        epoch: Epoch,
+        server: &Address,
+        result: Result<Response, RequestError>,
+        now: Instant,
+    ) {
+        let Some(topic) = self.routes.topics.get_mut(epoch) else {
+            return;
+        };
+        topic.query = None;
+        match result {
+            Ok(Response::Route(data)) => {
+                topic.answered_at = Some(now);
+                topic.servers_tried = 0;
+                self.name_server_succeeded(server);
+                self.timers.set(Timer::Route(epoch), now + ROUTE_REFRESH);
+                if let Some(change) = self.routes.apply(epoch, &data) {
+                    self.route_changed(epoch, change, now);
+                }
+            }
+            Err(RequestError::Refused { code, remark })
+                if code == response_code::TOPIC_NOT_EXIST =>
+            {
+                topic.answered_at = Some(now);
+                topic.servers_tried = 0;
+                self.name_server_succeeded(server);
+                self.topic_missing(epoch, remark, now);
+            }
+            Ok(_) => {
+                let error = RequestError::Malformed {
+                    reason: "not a route".to_owned(),
+                };
+                self.name_server_failed(epoch, server, error, now);
+            }
+            Err(error) => self.name_server_failed(epoch, server, error, now),
+        }
+    }
+
+    fn name_server_succeeded(&mut self, server: &Address) {
+        if self.routes.name_servers.succeeded(server) {
+            self.events.push_back(Event::NameServerRecovered {
+                address: server.clone(),
+            });
+        }
+    }
+
+    /// The next name server is asked at once, until all have failed.
+    fn name_server_failed(
+        &mut self,
+        epoch: Epoch,
+        server: &Address,
+        error: RequestError,
+        now: Instant,
+    ) {
+        let servers = self.routes.name_servers.servers.len();
+        let Some(topic) = self.routes.topics.get_mut(epoch) else {
+            return;
+        };
+        topic.last_error = Some(format!("name server {server}: {error}"));
+        topic.servers_tried += 1;
+        topic.missing_answers = 0;
+        let more = topic.servers_tried < servers;
+        let pause = match topic.state {
+            RouteState::Known => ROUTE_REFRESH,
+            RouteState::Unknown | RouteState::Missing => NO_NAME_SERVER_RETRY,
+        };
+        if !more {
+            topic.servers_tried = 0;
+        }
+        if self.routes.name_servers.failed(server, &error) {
+            self.events.push_back(Event::NameServerFailed {
+                address: server.clone(),
+                error,
+            });
+        }
+        if more {
+            self.ask_route(epoch);
+        } else {
+            self.timers.set(Timer::Route(epoch), now + pause);
+        }
+    }
+
+    /// A topic that is known stays known: its brokers may be restarting.
+    fn topic_missing(&mut self, epoch: Epoch, remark: String, now: Instant) {
+        let Some(topic) = self.routes.topics.get_mut(epoch) else {
+            return;
+        };
+        topic.missing_answers = topic.missing_answers.saturating_add(1);
+        let missing = if topic::is_retry_topic(&topic.name)
+            && topic.missing_answers <= RETRY_TOPIC_ASKED_FAST
+        {
+            REBALANCE_MIN
+        } else {
+            MISSING_TOPIC_REFRESH
+        };
+        let pause = match topic.state {
+            RouteState::Known => {
+                topic.last_error = Some(remark);
+                ROUTE_REFRESH
+            }
+            RouteState::Unknown => {
+                topic.state = RouteState::Missing;
+                topic.last_error = None;
+                // A group's retry topic is missing until its first heartbeat.
+                if !topic::is_retry_topic(&topic.name) {
+                    self.events.push_back(Event::TopicMissing {
+                        topic: Arc::clone(&topic.name),
+                    });
+                }
+                missing
+            }
+            RouteState::Missing => missing,
+        };
+        let subscribers = topic.subscribers.clone();
+        if !subscribers.is_empty() {
+            self.timers.set(Timer::Route(epoch), now + pause);
+        }
+        for group in subscribers {
+            self.note_first_route(group, epoch);
+        }
+        self.resume_waiting_sends(epoch, now);
+    }
+
+    fn route_changed(&mut self, epoch: Epoch, change: RouteChange, now: Instant) {
+        let Some(topic) = self.routes.topics.get(epoch) else {
+            return;
+        };
+        let subscribers = topic.subscribers.clone();
+        if subscribers.is_empty() {
+            // Asked for again when somebody sends.
+            self.timers.cancel(Timer::Route(epoch));
+        }
+        if change.appeared || change.read_queues {
+            self.events.push_back(Event::RouteChanged {
+                topic: Arc::clone(&topic.name),
+                read_queues: u32::try_from(topic.read_queues.len()).unwrap_or(u32::MAX),
+            });
+        }
+        for group in subscribers {
+            self.note_first_route(group, epoch);
+            if change.appeared {
+                self.rebalance_at_once(group, now);
+            } else if change.read_queues {
+                self.rebalance_soon(group, now);
+            }
+        }
+        self.owe_heartbeats_to_new_peers();
+        self.resume_waiting_sends(epoch, now);
+    }
+
+    /// What a group sees of a topic first decides which queues "appear later".
+    pub(crate) fn note_first_route(&mut self, group: Epoch, topic: Epoch) {
+        let (Some(group), Some(topic)) =
+            (self.groups.get_mut(group), self.routes.topics.get(topic))
+        else {
+            return;
+        };
+        let subscribed = group.topics.iter_mut().find(|t| t.name == topic.name);
+        if let Some(subscribed) = subscribed
+            && topic.state != RouteState::Unknown
+            && subscribed.first_queues.is_none()
+        {
+            subscribed.first_queues = Some(topic.read_queues.clone());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What brokers ask of us. Served: 40 (members changed) and 221 (offsets in memory); all
+//! else is refused in the words of the protocol.
+
+use protocol::body::GetConsumerStatusBody;
+use protocol::code::{request_code, response_code};
+use protocol::header::{GetConsumerStatusRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader};
+use protocol::{ExtFields, Instant, QueueOffset, RemotingCommand};
+
+use crate::client::Client;
+use crate::event::Event;
+use crate::request::ServerRequest;
+
+impl Client {
+    pub(crate) fn serve(&mut self, request: ServerRequest, now: Instant) {
+        let ServerRequest { id, from, command } = request;
+        let answer = match command.code {
+            request_code::NOTIFY_CONSUMER_IDS_CHANGED => self.members_changed(&command, now),
+            request_code::GET_CONSUMER_STATUS_FROM_CLIENT => self.consumer_status(&command),
+            code => {
+                self.events
+                    .push_back(Event::ServerRequestRefused { from, code });
+                RemotingCommand::response_to(&command, response_code::REQUEST_CODE_NOT_SUPPORTED)
+                    .with_remark(format!("request type {code} not supported"))
+            }
+        };
+        if !command.is_oneway() {
+            self.answers.push_back((id, answer));
+        }
+    }
+
+    /// RocketMQ: `ClientRemotingProcessor#notifyConsumerIdsChanged`. Only the group that
+    /// is named need ask again.
+    fn members_changed(&mut self, command: &RemotingCommand, now: Instant) -> RemotingCommand {
+        match decode::<NotifyConsumerIdsChangedRequestHeader>(command) {
+            Ok(header) => {
+                if let Some(&group) = self.group_names.get(header.consumer_group.as_str()) {
+                    self.rebalance_soon(group, now);
+                }
+                RemotingCommand::response_to(command, response_code::SUCCESS)
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    /// RocketMQ: `ClientRemotingProcessor#getConsumeStatus`.
+    fn consumer_status(&mut self, command: &RemotingCommand) -> RemotingCommand {
+        let header = match decode::<GetConsumerStatusRequestHeader>(command) {
+            Ok(header) => header,
+            Err(answer) => return answer,
+        };
+        let mut body = GetConsumerStatusBody::default();
+        let group = self.group_names.get(header.group.as_str());
+        if let Some(group) = group.and_then(|&group| self.groups.get(group)) {
+            let topic = group.topics.iter().find(|topic| *topic.name == header.topic);
+            for (queue, &epoch) in topic.into_iter().flat_map(|topic| &topic.held) {
+                let held = self.queues.get(epoch);
+                if let Some(offset) = held.and_then(|held| held.commit.finished()) {
+                    let offset = QueueOffset::to_wire(offset);
+                    body.message_queue_table.insert(queue.clone(), offset);
+                }
+            }
+        }
+        RemotingCommand::response_to(command, response_code::SUCCESS).with_body(body.encode())
+    }
+}
+
+fn decode<T: Header>(command: &RemotingCommand) -> Result<T, RemotingCommand> {
+    let none = ExtFields::default();
+    T::decode(command.ext_fields.as_ref().unwrap_or(&none)).map_err(|error| {
+        RemotingCommand::response_to(command, response_code::SYSTEM_ERROR)
+            .with_remark(error.to_string())
+    })
+}

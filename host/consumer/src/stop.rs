@@ -1,0 +1,156 @@
+//! The ordered end of a group, and of the client.
+//!
+//! No more pulls, no more calls; wait for the calls and send-backs under way; store the
+//! last offsets and wait for the answers; tell the brokers; gone. Whoever cannot wait for
+//! a call any longer answers for it that nothing happened. Offsets are stored before the
+//! brokers hear of the end: another member may ask for them at once.
+//!
+//! RocketMQ: `DefaultMQPushConsumerImpl#shutdown`, with the order that its clients mean.
+
+use std::sync::Arc;
+
+use crate::client::{Client, Purpose};
+use crate::epoch::Epoch;
+use crate::event::Event;
+use crate::group::{Life, Phase};
+use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
+use crate::pull::Pull;
+use crate::request::{Destination, Request};
+use crate::timers::{Timer, timeout};
+
+impl Client {
+    /// A group begins to leave.
+    pub(crate) fn leave(&mut self, epoch: Epoch) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if !group.life.stays() {
+            return;
+        }
+        group.life = Life::Draining;
+        group.ready.clear();
+        self.timers.cancel(Timer::Rebalance(epoch));
+        let held: Vec<Epoch> = group.held().collect();
+        for queue_epoch in held {
+            for timer in crate::group::AssignedQueue::timers(queue_epoch) {
+                self.timers.cancel(timer);
+            }
+            let Some(queue) = self.queues.get_mut(queue_epoch) else {
+                continue;
+            };
+            queue.is_ready = false;
+            match &mut queue.phase {
+                // Nothing was begun, nothing is to be committed.
+                Phase::Starting(_) => {
+                    self.release_queue(queue_epoch);
+                }
+                // The answer under way is thrown away when it comes.
+                Phase::Pulling(Pull::InFlight { .. }) => {}
+                Phase::Pulling(pull) => *pull = Pull::Stopped,
+            }
+        }
+        self.leave_further(epoch);
+    }
+
+    /// Goes on with a group's end as far as possible.
+    pub(crate) fn leave_further(&mut self, epoch: Epoch) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if group.life == Life::Draining && group.calls == 0 && group.send_backs == 0 {
+            group.life = Life::Committing;
+            let held: Vec<Epoch> = group.held().collect();
+            for queue in held {
+                self.release_queue(queue);
+            }
+        }
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if group.life == Life::Committing && group.releasing.is_empty() {
+            group.life = Life::Unregistering;
+            self.unregister(epoch);
+        }
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        if group.life == Life::Unregistering && group.unregistering == 0 {
+            self.forget_group(epoch);
+        }
+    }
+
+    /// Tells every broker that knows the group. The last group takes our name as a sender
+    /// with it.
+    fn unregister(&mut self, epoch: Epoch) {
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        let others = self
+            .groups
+            .iter()
+            .any(|(other, group)| other != epoch && group.life != Life::Unregistering);
+        let request = Request::UnregisterClient {
+            client_id: Arc::clone(&self.client_id),
+            consumer_group: Some(Arc::clone(&group.name)),
+            producer_group: (!others).then(|| CLIENT_INNER_PRODUCER_GROUP.into()),
+        };
+        let since = group.since_version;
+        let peers: Vec<_> = self
+            .routes
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.confirmed >= since)
+            .map(|(epoch, peer)| (epoch, peer.address.clone()))
+            .collect();
+        let count = peers.len();
+        for (peer, address) in peers {
+            self.request(
+                Purpose::Unregister(epoch),
+                Destination::Broker(address),
+                Some(peer),
+                request.clone(),
+                timeout::UNREGISTER,
+            );
+        }
+        if let Some(group) = self.groups.get_mut(epoch) {
+            group.unregistering = u32::try_from(count).unwrap_or(u32::MAX);
+        }
+    }
+
+    pub(crate) fn handle_unregistered(&mut self, epoch: Epoch) {
+        if let Some(group) = self.groups.get_mut(epoch) {
+            // A broker that did not answer notices the closed connection.
+            group.unregistering -= 1;
+            self.leave_further(epoch);
+        }
+    }
+
+    fn forget_group(&mut self, epoch: Epoch) {
+        let Some(group) = self.groups.remove(epoch) else {
+            return;
+        };
+        debug_assert!(group.held().next().is_none(), "a group left with queues");
+        self.group_names.remove(&group.name);
+        for topic in &group.topics {
+            if let Some(route) = self.routes.topics.get_mut(topic.topic) {
+                route.subscribers.retain(|&subscriber| subscriber != epoch);
+                if route.subscribers.is_empty() {
+                    self.timers.cancel(Timer::Route(topic.topic));
+                }
+            }
+            self.routes.forget_if_unused(topic.topic);
+        }
+        self.announce_change();
+        self.events.push_back(Event::GroupLeft {
+            consumer_group: group.name,
+        });
+    }
+
+    /// Says once that everything has ended.
+    pub(crate) fn tell_when_stopped(&mut self) {
+        if self.stopping && !self.stopped && self.groups.is_empty() && self.sends.is_empty() {
+            self.stopped = true;
+            self.events.push_back(Event::Stopped);
+        }
+    }
+}
