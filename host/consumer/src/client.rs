@@ -18,9 +18,7 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
-use crate::listener::{
-    ConsumeMode, ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel,
-};
+use crate::listener::{ConsumeMode, ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel};
 use crate::offset::Release;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;

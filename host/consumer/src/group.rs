@@ -133,7 +133,9 @@ impl ConsumerGroup {
 
     /// Queues that are ours, topic by topic.
     pub(crate) fn held(&self) -> impl Iterator<Item = Epoch> {
-        self.topics.iter().flat_map(|topic| topic.held.values().copied())
+        self.topics
+            .iter()
+            .flat_map(|topic| topic.held.values().copied())
     }
 }
 

@@ -30,6 +30,9 @@ pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+#[cfg(test)]
+mod transcripts;
+
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{ClientConfig, ConsumeFromWhere, GroupConfig};
 pub use event::Event;

@@ -268,9 +268,12 @@ impl Client {
         };
         release.sent = offset;
         let (group, queue) = (release.group, release.queue.clone());
-        let id = self.routes.broker_id(&queue.broker_name).and_then(|broker| {
-            self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
-        });
+        let id = self
+            .routes
+            .broker_id(&queue.broker_name)
+            .and_then(|broker| {
+                self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
+            });
         if id.is_none() {
             let error = RequestError::Unreachable {
                 reason: "no address of the broker is known".to_owned(),

@@ -132,7 +132,11 @@ impl Client {
             consumer_group: Arc::clone(&group.name),
             queue: queue.queue.clone(),
             queue_offset: queue.next_offset,
-            max_msg_nums: if alone { 1 } else { group.config.pull_batch_size() },
+            max_msg_nums: if alone {
+                1
+            } else {
+                group.config.pull_batch_size()
+            },
             max_msg_bytes: group.config.pull_batch_size_in_bytes(),
             commit_offset,
             commit,
@@ -266,13 +270,7 @@ impl Client {
         }
     }
 
-    fn pull_answered(
-        &mut self,
-        epoch: Epoch,
-        answer: PullAnswer,
-        asked_at: Instant,
-        now: Instant,
-    ) {
+    fn pull_answered(&mut self, epoch: Epoch, answer: PullAnswer, asked_at: Instant, now: Instant) {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -316,13 +314,7 @@ impl Client {
         }
     }
 
-    fn pull_failed(
-        &mut self,
-        epoch: Epoch,
-        broker_id: u64,
-        error: RequestError,
-        now: Instant,
-    ) {
+    fn pull_failed(&mut self, epoch: Epoch, broker_id: u64, error: RequestError, now: Instant) {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };

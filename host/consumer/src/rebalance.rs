@@ -101,8 +101,11 @@ impl Client {
         let masters = knowing.iter().take_while(|r| r.is_master()).count();
         let choices = if masters > 0 { masters } else { knowing.len() };
         if choices == 0 {
-            let reason = "no broker has taken our heartbeat yet".to_owned();
-            self.members_unknown(epoch, reason, now);
+            // The first heartbeat that is taken will ask again.
+            if let Some(group) = self.groups.get_mut(epoch) {
+                let reason = "no broker has taken our heartbeat yet".to_owned();
+                group.rebalance.obstacle = Some(reason);
+            }
             return;
         }
         let replica = knowing[self.random.usize(..choices)].clone();
@@ -232,7 +235,9 @@ impl Client {
             .filter(|(queue, _)| !wanted.contains(queue))
             .map(|(queue, &epoch)| (queue.clone(), epoch))
             .collect();
-        let missing = wanted.iter().filter(|queue| !topic.held.contains_key(queue));
+        let missing = wanted
+            .iter()
+            .filter(|queue| !topic.held.contains_key(queue));
         // Its last commit must be answered before it is asked what is committed.
         let (waiting, taken): (Vec<_>, Vec<_>) = missing
             .cloned()

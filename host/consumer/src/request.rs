@@ -501,11 +501,6 @@ impl RequestError {
             _ => None,
         }
     }
-
-    /// Whether the peer certainly did not do what was asked.
-    pub(crate) fn is_certain(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Refused { .. })
-    }
 }
 
 impl Expect {

@@ -88,7 +88,12 @@ impl SendBack {
 
 impl Client {
     /// Gives a message back to the broker. It is failed in its ProcessQueue until then.
-    pub(crate) fn send_back(&mut self, queue_epoch: Epoch, message: FailedMessage, verdict: Verdict) {
+    pub(crate) fn send_back(
+        &mut self,
+        queue_epoch: Epoch,
+        message: FailedMessage,
+        verdict: Verdict,
+    ) {
         let Some(queue) = self.queues.get(queue_epoch) else {
             return;
         };
@@ -140,8 +145,7 @@ impl Client {
         let Some(back) = self.send_backs.table.get(epoch) else {
             return;
         };
-        let (Some(queue), Some(group)) =
-            (self.queues.get(back.queue), self.groups.get(back.group))
+        let (Some(queue), Some(group)) = (self.queues.get(back.queue), self.groups.get(back.group))
         else {
             return;
         };
@@ -404,4 +408,3 @@ fn readable(reason: &str) -> String {
 fn wire_number(value: Option<u32>) -> i32 {
     value.map_or(i32::MAX, |value| i32::try_from(value).unwrap_or(i32::MAX))
 }
-

@@ -373,7 +373,9 @@ impl Routes {
         let found = peers
             .get_key_value(&preferred)
             .or_else(|| {
-                let next = preferred.checked_add(1).filter(|_| preferred != MASTER_ID)?;
+                let next = preferred
+                    .checked_add(1)
+                    .filter(|_| preferred != MASTER_ID)?;
                 peers.get_key_value(&next)
             })
             .or_else(|| peers.first_key_value());

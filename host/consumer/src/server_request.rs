@@ -3,7 +3,9 @@
 
 use protocol::body::GetConsumerStatusBody;
 use protocol::code::{request_code, response_code};
-use protocol::header::{GetConsumerStatusRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader};
+use protocol::header::{
+    GetConsumerStatusRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
+};
 use protocol::{ExtFields, Instant, QueueOffset, RemotingCommand};
 
 use crate::client::Client;
@@ -51,7 +53,10 @@ impl Client {
         let mut body = GetConsumerStatusBody::default();
         let group = self.group_names.get(header.group.as_str());
         if let Some(group) = group.and_then(|&group| self.groups.get(group)) {
-            let topic = group.topics.iter().find(|topic| *topic.name == header.topic);
+            let topic = group
+                .topics
+                .iter()
+                .find(|topic| *topic.name == header.topic);
             for (queue, &epoch) in topic.into_iter().flat_map(|topic| &topic.held) {
                 let held = self.queues.get(epoch);
                 if let Some(offset) = held.and_then(|held| held.commit.finished()) {

@@ -318,12 +318,7 @@ impl Client {
         reasons
     }
 
-    fn topic_status(
-        &self,
-        group: &ConsumerGroup,
-        topic: &GroupTopic,
-        now: Instant,
-    ) -> TopicStatus {
+    fn topic_status(&self, group: &ConsumerGroup, topic: &GroupTopic, now: Instant) -> TopicStatus {
         let route = self.routes.topics.get(topic.topic);
         let last_error = route.and_then(|route| route.last_error.clone());
         TopicStatus {

@@ -1,6 +1,13 @@
 //! For tests of this and other crates: messages out of nothing, and a client with a
 //! scripted other side.
+//!
+//! [`Harness`] owns a client and a clock, writes down every input and every output, and
+//! can play a [`Cluster`] that answers what a healthy one would. What it wrote is a
+//! transcript: input line, then what the rules answered.
 
+mod describe;
+mod harness;
 mod messages;
 
+pub use harness::{CLIENT_ID, Cluster, Harness, found, refused};
 pub use messages::{TestMessage, batch};

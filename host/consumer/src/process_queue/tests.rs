@@ -38,7 +38,10 @@ fn a_run_goes_through_in_one_piece() {
     assert_eq!(queue.finished_offset(), Some(QueueOffset(5)));
     queue.finish(call, taken.span);
     assert_eq!(queue.finished_offset(), Some(QueueOffset(9)));
-    assert_eq!((queue.messages(), queue.body_bytes(), queue.held_bytes()), (0, 0, 0));
+    assert_eq!(
+        (queue.messages(), queue.body_bytes(), queue.held_bytes()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -66,11 +69,20 @@ fn a_failed_message_stays_until_the_broker_has_it() {
     queue.finish_each(
         calls[0],
         taken.span,
-        |index| if index == 1 { Fate::Failed } else { Fate::Finished },
+        |index| {
+            if index == 1 {
+                Fate::Failed
+            } else {
+                Fate::Finished
+            }
+        },
         &mut failed,
     );
     assert_eq!(failed.len(), 1);
-    assert_eq!((failed[0].index, failed[0].offset, failed[0].batch_index), (1, QueueOffset(1), 1));
+    assert_eq!(
+        (failed[0].index, failed[0].offset, failed[0].batch_index),
+        (1, QueueOffset(1), 1)
+    );
     assert_eq!(queue.finished_offset(), Some(QueueOffset(1)));
     assert!(queue.take(32, calls[1]).is_none());
 
@@ -110,7 +122,11 @@ fn a_repeated_offset_keeps_its_message_and_a_lower_one_is_taken_in() {
     let offsets: Vec<_> = taken
         .runs
         .iter()
-        .flat_map(|run| run.range.clone().map(|i| run.batch.message(i).queue_offset().0))
+        .flat_map(|run| {
+            run.range
+                .clone()
+                .map(|i| run.batch.message(i).queue_offset().0)
+        })
         .collect();
     assert_eq!(offsets, [9, 10, 11, 12]);
 }

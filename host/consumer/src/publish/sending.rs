@@ -206,7 +206,10 @@ impl Client {
             .iter()
             .filter(|queue| queue.queue_id < queues_max)
             .collect();
-        let avoided = send.queue.as_ref().map(|queue| Arc::clone(&queue.broker_name));
+        let avoided = send
+            .queue
+            .as_ref()
+            .map(|queue| Arc::clone(&queue.broker_name));
         let start = match send.shape.sharding {
             Some(hash) => hash as usize,
             None => {
@@ -359,12 +362,7 @@ impl Client {
         self.end_send(epoch, Err(error), now);
     }
 
-    fn end_send(
-        &mut self,
-        epoch: Epoch,
-        result: Result<Vec<SendResult>, SendError>,
-        now: Instant,
-    ) {
+    fn end_send(&mut self, epoch: Epoch, result: Result<Vec<SendResult>, SendError>, now: Instant) {
         let Some(send) = self.sends.remove(epoch) else {
             return;
         };
@@ -466,7 +464,10 @@ impl Send {
 
     /// One result a message: those of a batch stand behind each other in the queue.
     fn results(&self, sent: &SentMessage) -> Vec<SendResult> {
-        let broker_name = self.queue.as_ref().map(|queue| Arc::clone(&queue.broker_name));
+        let broker_name = self
+            .queue
+            .as_ref()
+            .map(|queue| Arc::clone(&queue.broker_name));
         let message_queue = MessageQueue {
             topic: Arc::clone(&self.topic_name),
             broker_name: broker_name.unwrap_or_else(|| "".into()),
@@ -510,7 +511,10 @@ fn check(message: &OutgoingMessage, bytes_max: u32) -> Result<(), SendError> {
     let texts = message.tags.iter().chain(&message.keys);
     for text in texts.chain(&message.sharding_key) {
         if text.is_empty() || text.contains(['\u{1}', '\u{2}']) {
-            return illegal("tags, keys and sharding key are not empty, and have no control character 1 or 2".to_owned());
+            return illegal(
+                "tags, keys and sharding key are not empty, and have no control character 1 or 2"
+                    .to_owned(),
+            );
         }
     }
     Ok(())
@@ -523,7 +527,10 @@ fn check_batch(messages: &[OutgoingMessage]) -> Result<(), SendError> {
         format!("a batch has at most {BATCH_MESSAGES_MAX} messages")
     } else if messages.iter().any(|message| message.topic != *topic) {
         "a batch has one topic".to_owned()
-    } else if messages.iter().any(|message| message.delay_level.unwrap_or(0) > 0) {
+    } else if messages
+        .iter()
+        .any(|message| message.delay_level.unwrap_or(0) > 0)
+    {
         "a batch cannot be delayed; send delayed messages one by one".to_owned()
     } else if topic::is_retry_topic(topic) {
         "a batch cannot go to a retry topic".to_owned()
@@ -540,7 +547,10 @@ fn encode_properties(message: &OutgoingMessage, id: &str) -> Result<String, Send
     let own = message.properties.iter();
     let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
     let optional = [
-        (properties::KEYS, Some(keys.as_str()).filter(|keys| !keys.is_empty())),
+        (
+            properties::KEYS,
+            Some(keys.as_str()).filter(|keys| !keys.is_empty()),
+        ),
         (properties::UNIQ_KEY, Some(id)),
         (properties::WAIT_STORE_MSG_OK, Some("true")),
         (properties::TAGS, message.tags.as_deref()),

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use protocol::message::batch::{MessageFault, UnreadableReason};
 use protocol::message::MessageBatch;
+use protocol::message::batch::{MessageFault, UnreadableReason};
 use protocol::{Instant, QueueOffset};
 
 use crate::client::Client;
@@ -103,7 +103,9 @@ impl Client {
         let topic = &self.groups.get(queue.group)?.topics[queue.topic_index];
         let tags = (!topic.subscription.tags_set.is_empty()).then_some(&topic.subscription);
         let unreadable = batch.unreadable().map(|unreadable| {
-            let offset = unreadable.previous.map_or(queue.next_offset, QueueOffset::next);
+            let offset = unreadable
+                .previous
+                .map_or(queue.next_offset, QueueOffset::next);
             (offset, unreadable.reason)
         });
         for index in 0..u32::try_from(batch.len()).unwrap_or(u32::MAX) {

@@ -13,7 +13,10 @@ pub(crate) fn averagely<'a, Q>(
     let Some(index) = consumers.iter().position(|id| id.as_ref() == current) else {
         return Some(&[]);
     };
-    let (share, left_over) = (queues.len() / consumers.len(), queues.len() % consumers.len());
+    let (share, left_over) = (
+        queues.len() / consumers.len(),
+        queues.len() % consumers.len(),
+    );
     let size = share + usize::from(index < left_over);
     let start = index * share + index.min(left_over);
     Some(&queues[start..start + size])

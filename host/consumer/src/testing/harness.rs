@@ -1,0 +1,421 @@
+//! A client, a clock and a scripted other side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::body::{BrokerData, QueueData, TopicRouteData};
+use protocol::code::response_code;
+use protocol::header::{Header, NotifyConsumerIdsChangedRequestHeader};
+use protocol::message::MessageBatch;
+use protocol::{Address, Instant, MessageQueue, QueueOffset, RemotingCommand};
+
+use super::describe;
+use crate::client::{Client, GroupId};
+use crate::config::{ClientConfig, GroupConfig};
+use crate::listener::{ConsumeRequest, ConsumeResult};
+use crate::publish::{OutgoingMessage, SendMode};
+use crate::request::{
+    PendingRequest, PullAnswer, PullStatus, Request, RequestError, Response, SentMessage,
+    ServerRequest, ServerRequestId,
+};
+use crate::testing::{TestMessage, batch};
+
+/// What a healthy cluster would answer.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// Queues of each topic, by broker name. A topic that is not here does not exist.
+    pub topics: BTreeMap<String, Vec<(String, u32)>>,
+    /// Client ids that brokers list for every group.
+    pub members: Vec<String>,
+    /// What groups committed.
+    pub committed: BTreeMap<MessageQueue, u64>,
+    /// Oldest and next offset of queues that are not empty.
+    pub offsets: BTreeMap<MessageQueue, (u64, u64)>,
+}
+
+impl Cluster {
+    /// Address of a broker: `broker-a` is 10.0.0.1, and so on.
+    pub fn address(broker_name: &str) -> Address {
+        let last = broker_name.bytes().last().unwrap_or(b'a');
+        Address::new(&format!("10.0.0.{}", last.saturating_sub(b'a') + 1), 10911)
+    }
+
+    fn answer(&mut self, request: &Request) -> Option<Result<Response, RequestError>> {
+        let offsets = |queue| self.offsets.get(queue).copied().unwrap_or_default();
+        let offset = |value| Some(Ok(Response::Offset(QueueOffset(value))));
+        match request {
+            Request::GetRouteInfo { topic } => Some(match self.topics.get(&**topic) {
+                Some(queues) => Ok(route(queues)),
+                None => Err(refused(response_code::TOPIC_NOT_EXIST, "no route")),
+            }),
+            Request::HeartBeat { .. } | Request::UnregisterClient { .. } => {
+                Some(Ok(Response::Done))
+            }
+            Request::GetConsumerListByGroup { .. } => {
+                Some(Ok(Response::ConsumerList(self.members.clone())))
+            }
+            Request::QueryConsumerOffset { queue, .. } => {
+                let offset = self.committed.get(queue).copied().map(QueueOffset);
+                Some(Ok(Response::ConsumerOffset(offset)))
+            }
+            Request::UpdateConsumerOffset {
+                queue,
+                commit_offset,
+                ..
+            } => {
+                self.committed.insert(queue.clone(), commit_offset.0);
+                Some(Ok(Response::Done))
+            }
+            Request::GetMinOffset { queue } | Request::SearchOffset { queue, .. } => {
+                offset(offsets(queue).0)
+            }
+            Request::GetMaxOffset { queue } => offset(offsets(queue).1),
+            Request::SendMessageBack(_) => Some(Ok(Response::Done)),
+            Request::SendMessage(send) => Some(Ok(Response::Sent(SentMessage {
+                msg_id: "OFFSETID".to_owned(),
+                queue_id: u32::try_from(send.header.queue_id).unwrap_or(0),
+                queue_offset: QueueOffset(7),
+            }))),
+            Request::PullMessage(_) => None,
+        }
+    }
+}
+
+/// A refusal with this code.
+pub fn refused(code: i32, remark: &str) -> RequestError {
+    RequestError::Refused {
+        code,
+        remark: remark.to_owned(),
+    }
+}
+
+/// A route over these brokers.
+fn route(queues: &[(String, u32)]) -> Response {
+    let queue_datas = queues.iter().map(|(broker_name, count)| QueueData {
+        broker_name: broker_name.clone(),
+        perm: 6,
+        read_queue_nums: *count,
+        write_queue_nums: *count,
+        topic_sys_flag: 0,
+    });
+    let broker_datas = queues.iter().map(|(broker_name, _)| BrokerData {
+        broker_name: broker_name.clone(),
+        broker_addrs: BTreeMap::from([(0, Cluster::address(broker_name))]),
+        ..BrokerData::default()
+    });
+    Response::Route(Box::new(TopicRouteData {
+        queue_datas: queue_datas.collect(),
+        broker_datas: broker_datas.collect(),
+        ..TopicRouteData::default()
+    }))
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Harness {
+    /// The client.
+    pub client: Client,
+    /// What `settle` answers.
+    pub cluster: Cluster,
+    /// Calls that may be under way.
+    pub permits: usize,
+    /// Events are written down.
+    pub shows_events: bool,
+    now: Instant,
+    written: String,
+    requests: Vec<(usize, PendingRequest)>,
+    requests_seen: usize,
+    calls: Vec<(usize, Arc<ConsumeRequest>)>,
+    calls_seen: usize,
+}
+
+/// Our id.
+pub const CLIENT_ID: &str = "10.0.0.9@1#abc";
+
+impl Default for Harness {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl Harness {
+    /// A client with one name server, alone in its groups.
+    pub fn new(change: impl FnOnce(&mut ClientConfig)) -> Self {
+        let mut config = ClientConfig::new(CLIENT_ID, vec![Address::new("10.0.1.1", 9876)]);
+        change(&mut config);
+        let now = Instant::ORIGIN;
+        Self {
+            client: Client::new(config, 1, now, Duration::from_secs(1_700_000_000)),
+            cluster: Cluster {
+                members: vec![CLIENT_ID.to_owned()],
+                ..Cluster::default()
+            },
+            permits: usize::MAX,
+            shows_events: true,
+            now,
+            written: String::new(),
+            requests: Vec::new(),
+            requests_seen: 0,
+            calls: Vec::new(),
+            calls_seen: 0,
+        }
+    }
+
+    /// A topic of the cluster, and the retry topic of a group `G1` on its first broker.
+    pub fn topic(&mut self, name: &str, queues: &[(&str, u32)]) {
+        let queues = queues
+            .iter()
+            .map(|(broker, count)| ((*broker).to_owned(), *count));
+        let queues: Vec<_> = queues.collect();
+        let retry = (queues[0].0.clone(), 1);
+        self.cluster.topics.insert(name.to_owned(), queues);
+        self.cluster
+            .topics
+            .insert("%RETRY%G1".to_owned(), vec![retry]);
+    }
+
+    /// What was written so far.
+    pub fn transcript(&self) -> &str {
+        &self.written
+    }
+
+    /// What was written so far is not shown.
+    pub fn forget_transcript(&mut self) {
+        self.written.clear();
+    }
+
+    /// A line for people.
+    pub fn comment(&mut self, text: &str) {
+        self.written.push_str(&format!("\n# {text}\n"));
+    }
+
+    /// Takes a group in.
+    ///
+    /// # Panics
+    /// When the client refuses it.
+    pub fn subscribe(&mut self, config: GroupConfig) -> GroupId {
+        self.input(&format!("subscribe {}", config.consumer_group()));
+        let group = self.client.subscribe(config, self.now);
+        self.drain();
+        group.expect("a group that can be subscribed")
+    }
+
+    /// Any other input.
+    pub fn does<R>(&mut self, what: &str, act: impl FnOnce(&mut Client, Instant) -> R) -> R {
+        self.input(what);
+        let result = act(&mut self.client, self.now);
+        self.drain();
+        result
+    }
+
+    /// A broker says that a group's members changed.
+    pub fn notify_members_changed(&mut self, group: &str) {
+        self.input(&format!("members of {group} changed"));
+        let header = NotifyConsumerIdsChangedRequestHeader {
+            consumer_group: group.to_owned(),
+        };
+        let request = ServerRequest {
+            id: ServerRequestId(0),
+            from: Cluster::address("broker-a"),
+            command: RemotingCommand::request(40, header.encode()).oneway(),
+        };
+        self.client.handle_server_request(request, self.now);
+        self.drain();
+    }
+
+    /// Sends one message.
+    pub fn send(&mut self, topic: &str, body: &'static str) {
+        self.input(&format!("send {body} to {topic}"));
+        let message = OutgoingMessage {
+            topic: topic.to_owned(),
+            body: body.into(),
+            ..OutgoingMessage::default()
+        };
+        let timeout = Duration::from_secs(3);
+        let _ = self
+            .client
+            .send(vec![message], SendMode::Sync, timeout, self.now);
+        self.drain();
+    }
+
+    /// Answers the oldest open request that `matches` a part of its line.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn answer(&mut self, matches: &str, result: Result<Response, RequestError>) {
+        let (number, pending) = self.take_request(matches);
+        let shown = match &result {
+            Ok(response) => describe::response(response),
+            Err(error) => format!("error: {error}"),
+        };
+        self.input(&format!("answer #{number}: {shown}"));
+        self.client.handle_response(pending.id, result, self.now);
+        self.drain();
+    }
+
+    /// Answers a pull with these messages; the next offset is behind the last.
+    pub fn answer_found(&mut self, matches: &str, messages: &[TestMessage]) {
+        let next = messages.last().map_or(0, |last| last.queue_offset + 1);
+        self.answer(matches, Ok(found(&batch(messages), next)));
+    }
+
+    /// Answers a pull with no messages.
+    pub fn answer_pull(&mut self, matches: &str, status: PullStatus, next: u64) {
+        let answer = PullAnswer {
+            status,
+            next_begin_offset: QueueOffset(next),
+            min_offset: QueueOffset(0),
+            max_offset: QueueOffset(next),
+            suggest_which_broker_id: 0,
+            remark: String::new(),
+            batch: None,
+            frame_bytes: 0,
+        };
+        self.answer(matches, Ok(Response::Pull(answer)));
+    }
+
+    /// Answers everything that is open as the cluster would, but pulls, and lets what is
+    /// due happen, until nothing is left to answer. Requests whose line contains one of `but` stay open.
+    pub fn settle_but(&mut self, but: &[&str]) {
+        let mut skipped = 0;
+        loop {
+            let Some((number, pending)) = self.requests.get(skipped) else {
+                if self.client.poll_timeout().is_none_or(|at| at > self.now) {
+                    return;
+                }
+                self.wait(Duration::ZERO);
+                continue;
+            };
+            let line = describe::request(*number, pending);
+            let answer = if but.iter().any(|part| line.contains(part)) {
+                None
+            } else {
+                self.cluster.answer(&pending.request)
+            };
+            let Some(result) = answer else {
+                skipped += 1;
+                continue;
+            };
+            self.answer(&format!("#{number} "), result);
+            skipped = 0;
+        }
+    }
+
+    /// [`Harness::settle_but`] nothing.
+    pub fn settle(&mut self) {
+        self.settle_but(&[]);
+    }
+
+    /// Lets time pass, timer by timer.
+    pub fn wait(&mut self, duration: Duration) {
+        let until = self.now + duration;
+        while let Some(at) = self.client.poll_timeout().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            self.input("time");
+            self.client.handle_timeout(self.now);
+            self.drain();
+        }
+        self.now = until;
+    }
+
+    /// Time passes without anybody looking at the timers.
+    pub fn skip(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+    }
+
+    /// The listener's answer to a call.
+    ///
+    /// # Panics
+    /// When there is no such call under way.
+    pub fn result(&mut self, call: usize, result: ConsumeResult) {
+        let index = self.calls.iter().position(|(number, _)| *number == call);
+        let (_, request) = self.calls.remove(index.expect("a call under way"));
+        self.input(&format!("result of call {call}: {result:?}"));
+        self.client
+            .handle_consume_result(request.id, result, self.now);
+        self.drain();
+    }
+
+    /// Open requests as lines.
+    pub fn open_requests(&self) -> Vec<String> {
+        let lines = self.requests.iter();
+        lines
+            .map(|(number, pending)| describe::request(*number, pending))
+            .collect()
+    }
+
+    /// Calls under way.
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<ConsumeRequest>> {
+        self.calls.iter().map(|(_, request)| request)
+    }
+
+    /// Takes an open request away: it is never answered.
+    ///
+    /// # Panics
+    /// When none matches.
+    pub fn take_request(&mut self, matches: &str) -> (usize, PendingRequest) {
+        let index = self
+            .requests
+            .iter()
+            .position(|(number, pending)| describe::request(*number, pending).contains(matches));
+        let Some(index) = index else {
+            panic!(
+                "no open request matches \"{matches}\"; open are:\n{}\n\n{}",
+                self.open_requests().join("\n"),
+                self.written
+            );
+        };
+        self.requests.remove(index)
+    }
+
+    fn input(&mut self, line: &str) {
+        let at = self.now.since_origin().as_secs_f64();
+        self.written.push_str(&format!("> {at:.3} {line}\n"));
+    }
+
+    fn drain(&mut self) {
+        while let Some(pending) = self.client.poll_request() {
+            self.requests_seen += 1;
+            let line = describe::request(self.requests_seen, &pending);
+            self.written.push_str(&format!("  {line}\n"));
+            if !pending.oneway {
+                self.requests.push((self.requests_seen, pending));
+            }
+        }
+        while self.calls.len() < self.permits {
+            let Some(request) = self.client.poll_consume_request() else {
+                break;
+            };
+            self.calls_seen += 1;
+            let line = describe::call(self.calls_seen, &request);
+            self.written.push_str(&format!("  {line}\n"));
+            self.calls.push((self.calls_seen, request));
+        }
+        while let Some((_, result)) = self.client.poll_send_result() {
+            self.written.push_str(&format!("  sent: {result:?}\n"));
+        }
+        while let Some((_, answer)) = self.client.poll_answer() {
+            self.written.push_str(&format!("  answer: {answer:?}\n"));
+        }
+        while let Some(event) = self.client.poll_event() {
+            if self.shows_events {
+                self.written.push_str(&format!("  {event:?}\n"));
+            }
+        }
+    }
+}
+
+/// A pull answer with messages.
+pub fn found(batch: &Arc<MessageBatch>, next: u64) -> Response {
+    Response::Pull(PullAnswer {
+        status: PullStatus::Found,
+        next_begin_offset: QueueOffset(next),
+        min_offset: QueueOffset(0),
+        max_offset: QueueOffset(next),
+        suggest_which_broker_id: 0,
+        remark: "FOUND".to_owned(),
+        frame_bytes: batch.bytes() as u64,
+        batch: Some(Arc::clone(batch)),
+    })
+}
