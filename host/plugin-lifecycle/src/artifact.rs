@@ -6,6 +6,8 @@ pub mod file;
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
+
 use crate::problem::Fault;
 use crate::revision::Digest;
 use crate::value::bytes_text;
@@ -14,7 +16,7 @@ use crate::value::bytes_text;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Artifact {
     /// Not empty.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// Of the bytes.
     pub digest: Digest,
 }

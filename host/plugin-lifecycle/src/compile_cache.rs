@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::event::{Event, EventKind, Observer};
 use crate::revision::Digest;
 
 /// Entries together; the longest unused go first.
@@ -132,6 +133,24 @@ impl CompileCache {
     /// Why it is not used; go on with [`CompileCache::off`].
     pub fn open(folder: &Path) -> Result<Self, CacheError> {
         Self::open_bounded(folder, CACHE_BYTES_MAX)
+    }
+
+    /// The folder if it can be used, else no cache and an event that says why.
+    pub fn open_or_off(folder: &Path, observer: &Observer) -> Self {
+        Self::open(folder).unwrap_or_else(|error| {
+            let reason = match std::error::Error::source(&error) {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
+            observer(&Event {
+                plugin: "".into(),
+                kind: EventKind::CacheOff {
+                    folder: folder.to_owned(),
+                    reason,
+                },
+            });
+            Self::off()
+        })
     }
 
     /// Never has anything.

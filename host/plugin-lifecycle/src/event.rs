@@ -119,6 +119,8 @@ pub enum EventKind {
         /// Why.
         reason: String,
     },
+    /// The component was compiled before; its code came from the cache.
+    CacheUsed,
     /// An entry of the cache was no use; it is written again.
     CacheEntryRefused {
         /// Why.

@@ -5,8 +5,8 @@
 //! take their place in a slot, which is what the consumer calls. Replacing a revision is
 //! the same path again, with the old one serving until the new one is ready.
 //!
-//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`], [`slot`];
-//! then how files are read: [`document`],
+//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`], [`slot`],
+//! [`runner`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
 
 pub mod manifest;
@@ -17,6 +17,7 @@ pub mod compile_cache;
 pub mod preflight;
 
 pub mod lifecycle;
+pub mod runner;
 pub mod slot;
 
 pub mod event;
@@ -29,3 +30,4 @@ pub use event::{Event, EventKind, Generation};
 pub use manifest::Manifest;
 pub use problem::{Problem, Problems};
 pub use revision::{Digest, RevisionId};
+pub use runner::{DeployError, Plugin, RunnerConfig};

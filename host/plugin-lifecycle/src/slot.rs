@@ -42,6 +42,12 @@ impl PluginSlot {
         serving.as_ref().map(|serving| serving.generation)
     }
 
+    /// Calls under way in the revision that serves.
+    pub fn calls(&self) -> u64 {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map_or(0, |serving| serving.calls())
+    }
+
     /// Takes part in the count while the lock is held: after a switch no call can enter
     /// the old revision unseen.
     fn enter(&self) -> Option<Call> {

@@ -1,0 +1,239 @@
+//! What each step of a deployment does, from the manifest to a warm listener.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use wasm::{Artefact, CheckedComponent, ComponentListener, ListenerKind, LoadError, PluginConfig};
+
+use crate::artifact::Artifact;
+use crate::compile_cache::{CacheKey, CacheMiss};
+use crate::event::{EventKind, Step};
+use crate::manifest::Manifest;
+use crate::preflight;
+use crate::problem::{Problem, Problems};
+use crate::revision::RevisionId;
+use crate::runner::{RunnerConfig, tell};
+
+/// What a step brought.
+pub(super) enum Loaded {
+    Fetched {
+        artifact: Artifact,
+        revision: RevisionId,
+        permit: OwnedSemaphorePermit,
+    },
+    Checked {
+        component: CheckedComponent,
+        listener: ListenerKind,
+    },
+    Compiled(Compiled),
+    WarmedUp(ComponentListener),
+}
+
+/// Code, and whether the engine made it just now.
+#[derive(Clone)]
+pub(super) struct Compiled {
+    code: Artefact,
+    key: CacheKey,
+    is_cached: bool,
+}
+
+/// What the steps before brought, for the next one.
+#[derive(Clone, Default)]
+pub(super) struct Material {
+    pub(super) artifact: Option<Artifact>,
+    pub(super) revision: Option<RevisionId>,
+    pub(super) component: Option<CheckedComponent>,
+    pub(super) listener: Option<ListenerKind>,
+    pub(super) compiled: Option<Compiled>,
+}
+
+/// Performs a step. The error is all problems, one a line.
+pub(super) async fn perform(
+    step: Step,
+    manifest: Arc<Manifest>,
+    material: Material,
+    config: &RunnerConfig,
+) -> Result<Loaded, String> {
+    match step {
+        Step::Fetch => fetch(manifest, config).await,
+        Step::Check => check(manifest, wanted(material.artifact)?).await,
+        Step::Compile => {
+            let revision = wanted(material.artifact)?.digest;
+            let component = wanted(material.component)?;
+            let key = cache_key(config, revision);
+            let compiled = compile(&manifest, &component, key, config).await?;
+            Ok(Loaded::Compiled(compiled))
+        }
+        Step::WarmUp => warm_up(&manifest, material, config).await,
+    }
+}
+
+async fn fetch(manifest: Arc<Manifest>, config: &RunnerConfig) -> Result<Loaded, String> {
+    let permit = Arc::clone(&config.loads)
+        .acquire_owned()
+        .await
+        .map_err(|_| "the host is stopping".to_owned())?;
+    blocking(move || {
+        let artifact = preflight::fetch(&manifest).map_err(lines)?;
+        let revision = RevisionId::new(artifact.digest, &manifest);
+        Ok(Loaded::Fetched {
+            artifact,
+            revision,
+            permit,
+        })
+    })
+    .await
+}
+
+async fn check(manifest: Arc<Manifest>, artifact: Artifact) -> Result<Loaded, String> {
+    blocking(move || {
+        let checked = preflight::check_component(&manifest, artifact).map_err(lines)?;
+        let (component, listener) = checked;
+        Ok(Loaded::Checked {
+            component,
+            listener,
+        })
+    })
+    .await
+}
+
+/// From the cache, or compiled and put there.
+async fn compile(
+    manifest: &Manifest,
+    component: &CheckedComponent,
+    key: CacheKey,
+    config: &RunnerConfig,
+) -> Result<Compiled, String> {
+    let cache = Arc::clone(&config.cache);
+    let found = blocking(move || Ok(cache.get(key))).await?;
+    match found {
+        Ok(code) => {
+            let name = manifest.name().to_arc();
+            tell(&config.observer, &name, EventKind::CacheUsed);
+            return Ok(Compiled {
+                code: Artefact::trusted(code),
+                key,
+                is_cached: true,
+            });
+        }
+        Err(CacheMiss::Absent | CacheMiss::Off) => {}
+        Err(miss) => entry_refused(manifest, &miss, config),
+    }
+    compile_anew(manifest, component, key, config).await
+}
+
+async fn compile_anew(
+    manifest: &Manifest,
+    component: &CheckedComponent,
+    key: CacheKey,
+    config: &RunnerConfig,
+) -> Result<Compiled, String> {
+    let compiled = config.engine.compile(component).await;
+    let code = compiled.map_err(|error| load_failed(manifest, &error))?;
+    let (cache, bytes) = (Arc::clone(&config.cache), code.bytes().clone());
+    let written = blocking(move || Ok(cache.put(key, &bytes))).await?;
+    if let Err(error) = written {
+        let reason = with_cause(&error);
+        let name = manifest.name().to_arc();
+        tell(
+            &config.observer,
+            &name,
+            EventKind::CacheNotWritten { reason },
+        );
+    }
+    Ok(Compiled {
+        code,
+        key,
+        is_cached: false,
+    })
+}
+
+async fn warm_up(
+    manifest: &Manifest,
+    material: Material,
+    config: &RunnerConfig,
+) -> Result<Loaded, String> {
+    let compiled = wanted(material.compiled)?;
+    let component = wanted(material.component)?;
+    let plugin = PluginConfig {
+        plugin: manifest.name().to_arc(),
+        revision: wanted(material.revision)?.to_string().into(),
+        listener: wanted(material.listener)?,
+        limits: manifest.limits().clone(),
+        grants: manifest.grants().clone(),
+        settings: manifest.settings().to_vec(),
+        consume_thread_max: manifest.group_config().consume_thread_max(),
+    };
+    let load = |code: Artefact| {
+        let plugin = plugin.clone();
+        async move {
+            ComponentListener::load(
+                &config.engine,
+                &code,
+                plugin,
+                Arc::clone(&config.producer),
+                Arc::clone(&config.wasm_observer),
+            )
+            .await
+        }
+    };
+    let mut loaded = load(compiled.code).await;
+    if compiled.is_cached && matches!(loaded, Err(LoadError::Artefact { .. })) {
+        // An entry that the engine cannot read is a miss.
+        if let Err(error) = &loaded {
+            entry_refused(manifest, error, config);
+        }
+        let compiled = compile_anew(manifest, &component, compiled.key, config).await?;
+        loaded = load(compiled.code).await;
+    }
+    loaded
+        .map(Loaded::WarmedUp)
+        .map_err(|error| load_failed(manifest, &error))
+}
+
+fn cache_key(config: &RunnerConfig, component: crate::Digest) -> CacheKey {
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    CacheKey::new(
+        component,
+        config.engine.compatibility_key().as_bytes(),
+        &target,
+    )
+}
+
+fn entry_refused(manifest: &Manifest, why: &dyn std::error::Error, config: &RunnerConfig) {
+    let reason = with_cause(why);
+    let name = manifest.name().to_arc();
+    tell(
+        &config.observer,
+        &name,
+        EventKind::CacheEntryRefused { reason },
+    );
+}
+
+fn load_failed(manifest: &Manifest, error: &LoadError) -> String {
+    format!("{}: {error}", manifest.component().display())
+}
+
+fn lines(problems: Vec<Problem>) -> String {
+    Problems(problems).to_string()
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// What the step before left. The machine asks for steps in order, so it is there.
+fn wanted<T>(material: Option<T>) -> Result<T, String> {
+    material.ok_or_else(|| "a step was asked for before the one it needs".to_owned())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|panic| Err(format!("it ended early: {panic}")))
+}
