@@ -84,7 +84,7 @@ pub fn message(bytes: &[u8]) {
     for message in batch.iter() {
         let _ = (message.fault(), message.topic(), message.tags());
         let _ = (message.message_id(), message.offset_message_id());
-        assert!(message.stored_body().len() <= bytes.len());
+        assert!(message.stored_body().len() <= batch.bytes());
         properties(message.raw_properties());
     }
     let _ = codec::decode_batch(bytes.clone());
