@@ -537,8 +537,10 @@ proptest! {
         let whole = Properties::decode(&list);
         list.extend(b"C\x01c");
         list.extend(raw);
+        list.extend(b"\x02A\x01late\x02");
         if std::str::from_utf8(&list).is_err() {
             prop_assert_eq!(Properties::decode(&list), whole);
+            prop_assert_eq!(properties::get(&list, "A"), Some(good.as_str()));
         }
     }
 

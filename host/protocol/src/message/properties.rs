@@ -217,12 +217,9 @@ pub struct Iter<'a> {
 impl<'a> Iter<'a> {
     /// Over the raw bytes of a message.
     pub fn new(raw: &'a [u8]) -> Self {
-        let rest = std::str::from_utf8(raw).unwrap_or_else(|error| {
-            let valid = &raw[..error.valid_up_to()];
-            let whole = memrchr(PROPERTY_SEPARATOR, valid).unwrap_or(0);
-            std::str::from_utf8(&valid[..whole]).unwrap_or_default()
-        });
-        Self { rest }
+        Self {
+            rest: whole_entries(raw),
+        }
     }
 }
 
@@ -253,22 +250,29 @@ impl fmt::Debug for Iter<'_> {
     }
 }
 
+/// Everything up to the first entry that is not UTF-8.
+fn whole_entries(raw: &[u8]) -> &str {
+    std::str::from_utf8(raw).unwrap_or_else(|error| {
+        let valid = &raw[..error.valid_up_to()];
+        let end = memrchr(PROPERTY_SEPARATOR, valid).unwrap_or(0);
+        std::str::from_utf8(&valid[..end]).unwrap_or_default()
+    })
+}
+
 /// The value of a property in raw bytes; the last one, if there are several.
 pub fn get<'a>(raw: &'a [u8], name: &str) -> Option<&'a str> {
+    let mut rest = whole_entries(raw);
     let mut found = None;
-    let mut start = 0;
-    // Names are compared before anything is validated: most entries are others.
-    while let Some(segment) = raw.get(start..).filter(|rest| !rest.is_empty()) {
-        let end = memchr(PROPERTY_SEPARATOR, segment).unwrap_or(segment.len());
-        start += end + 1;
-        if let Some(value) = segment[..end].strip_prefix(name.as_bytes())
-            && let Some((&NAME_VALUE_SEPARATOR, value)) = value.split_first()
+    while !rest.is_empty() {
+        let end = memchr(PROPERTY_SEPARATOR, rest.as_bytes()).unwrap_or(rest.len());
+        if let Some(value) = rest[..end].strip_prefix(name)
+            && let Some(value) = value.strip_prefix(char::from(NAME_VALUE_SEPARATOR))
             && !value.is_empty()
             && !name.is_empty()
-            && let Ok(value) = std::str::from_utf8(value)
         {
             found = Some(value);
         }
+        rest = rest.get(end + 1..).unwrap_or_default();
     }
     found
 }
