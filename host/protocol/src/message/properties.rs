@@ -251,7 +251,7 @@ impl fmt::Debug for Iter<'_> {
 }
 
 /// Everything up to the first entry that is not UTF-8.
-fn whole_entries(raw: &[u8]) -> &str {
+pub(super) fn whole_entries(raw: &[u8]) -> &str {
     std::str::from_utf8(raw).unwrap_or_else(|error| {
         let valid = &raw[..error.valid_up_to()];
         let end = memrchr(PROPERTY_SEPARATOR, valid).unwrap_or(0);
@@ -279,7 +279,7 @@ pub fn get<'a>(raw: &'a [u8], name: &str) -> Option<&'a str> {
 
 /// Where the value of TAGS lies in raw bytes; the last one, if there are several. Every
 /// message is searched, hence not entry by entry.
-pub(crate) fn find_tag(raw: &[u8]) -> Option<Range<usize>> {
+pub(super) fn find_tag(raw: &[u8]) -> Option<Range<usize>> {
     static TAG: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"TAGS\x01"));
     let mut found = None;
     for at in TAG.find_iter(raw) {

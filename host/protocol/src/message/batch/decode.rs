@@ -7,6 +7,8 @@
 //! of the smallest message, and no memory is taken because of an announced size.
 //! RocketMQ: `MessageDecoder#decodesBatch`, `PullAPIWrapper#processPullResult`.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::{MessageBatch, MessageFault, Record, Span, Unreadable, UnreadableReason, bytes_at};
@@ -197,7 +199,8 @@ impl Decoder<'_> {
             is_child: false,
         };
         let raw_properties = parts.properties.of(rest);
-        if let Some(tag) = properties::find_tag(raw_properties) {
+        let (tag, properties_fault) = read_properties(raw_properties);
+        if let Some(tag) = tag {
             record.tag = Span {
                 start: record.properties.start + tag.start as u32,
                 len: tag.len() as u32,
@@ -210,7 +213,7 @@ impl Decoder<'_> {
                 self.check_body(parts.body.of(rest), stored_crc)
             })
             .or_else(|| check_text(parts.topic.of(rest), MessageFault::Topic))
-            .or_else(|| check_text(raw_properties, MessageFault::Properties));
+            .or(properties_fault);
         let bits = MessageSysFlag(sys_flag);
         if record.fault.is_none() && bits.contains(MessageSysFlag::COMPRESSED) {
             match self.open_body(bits, parts.body.of(rest)) {
@@ -419,18 +422,29 @@ fn child(parent: &Record, source: &[u8], position: usize) -> Option<(Record, usi
         start: (position + start) as u32,
         len: len as u32,
     };
-    let tag =
-        properties::find_tag(raw_properties).map(|tag| span(properties_at + tag.start, tag.len()));
+    let (tag, fault) = read_properties(raw_properties);
+    let tag = tag.map(|tag| span(properties_at + tag.start, tag.len()));
     let record = Record {
         store_size: 0,
         body: span(BATCH_HEADER_BYTES, body_length),
         properties: span(properties_at, properties_length),
         tag: tag.unwrap_or_default(),
-        fault: check_text(raw_properties, MessageFault::Properties),
+        fault,
         is_child: true,
         ..*parent
     };
     Some((record, size))
+}
+
+/// The tag, and what is wrong with the properties.
+fn read_properties(raw: &[u8]) -> (Option<Range<usize>>, Option<MessageFault>) {
+    match check_text(raw, MessageFault::Properties) {
+        None => (properties::find_tag(raw), None),
+        fault => (
+            properties::find_tag(properties::whole_entries(raw).as_bytes()),
+            fault,
+        ),
+    }
 }
 
 fn check_text(bytes: &[u8], fault: MessageFault) -> Option<MessageFault> {
