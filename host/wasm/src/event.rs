@@ -185,7 +185,7 @@ pub enum FailureKind {
     /// that is too long.
     #[error("host limit: {0}")]
     HostLimit(String),
-    /// CPU time over `compute_time` (`init_time` while an instance is made).
+    /// CPU time over `compute_time`.
     #[error("it computed for more than {0:?}")]
     ComputeTime(Duration),
     /// Wall clock over `consume_timeout` (`init_time` while an instance is made).
