@@ -236,6 +236,7 @@ impl Client {
 
     /// What came of a consume request. Late ones change nothing but the group's number
     /// of calls.
+    #[expect(clippy::needless_pass_by_value, reason = "a result is handed over")]
     pub fn handle_consume_result(
         &mut self,
         id: ConsumeRequestId,
@@ -394,6 +395,7 @@ impl Client {
 
     /// Sends messages of one topic; several go as one batch. The outcome comes from
     /// `poll_send_result`.
+    #[expect(clippy::needless_pass_by_value, reason = "messages are handed over")]
     pub fn send(
         &mut self,
         messages: Vec<OutgoingMessage>,

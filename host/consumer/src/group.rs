@@ -106,6 +106,8 @@ pub(crate) struct AssignedQueue {
     pub(crate) bad_record: Option<BadRecord>,
     /// Failed pulls or starts in a row, and why.
     pub(crate) failures: u32,
+    /// There was an event for this row.
+    pub(crate) failure_told: bool,
     pub(crate) last_error: Option<String>,
     /// Illegal offsets, or empty answers that came at once, in a row.
     pub(crate) fruitless: u32,
@@ -160,6 +162,7 @@ impl AssignedQueue {
             preferred_broker: 0,
             bad_record: None,
             failures: 0,
+            failure_told: false,
             last_error: None,
             fruitless: 0,
             local_retries: VecDeque::new(),

@@ -1,4 +1,36 @@
-//! The rules of a RocketMQ consumer: pure, no I/O, no clock.
+//! The rules of a RocketMQ consumer: what to pull, keep, dispatch, retry, commit and when.
+//! Pure: no I/O, no clock, no task; time is an argument.
+//!
+//! [`Client`] is the only entry. What happens outside goes in (`handle_*`, and verbs such
+//! as `subscribe` and `stop`), what is to be done comes out (`poll_*`); after every input
+//! the outputs are drained. Nothing inside blocks, and whatever comes back carries an
+//! [`Epoch`](epoch::Epoch): late and repeated answers find nothing to change.
+//!
+//! ```text
+//!  answers of servers  -> handle_response        poll_request         -> name servers, brokers
+//!  results of calls    -> handle_consume_result  poll_consume_request -> MessageListener
+//!  requests of brokers -> handle_server_request  poll_answer          -> brokers
+//!  time                -> handle_timeout         poll_timeout         -> a clock
+//!  sends               -> send                   poll_send_result     -> whoever sent
+//!                                                poll_event           -> logs, numbers
+//! ```
+//!
+//! A queue's life:
+//!
+//! ```text
+//!            wanted                    offset known and committed
+//!  (nobody's) ----> Starting (offset::start) ----> Pulling (pull) <----+
+//!      ^               | not wanted                 |  |  | answer     | finished
+//!      +---------------+   <------------------------+  |  +-> kept in ProcessQueue,
+//!        last commit awaited (offset)                  |      called (consume),
+//!                                       illegal offset |      sent back (retry)
+//!                                                      +-> Starting, at the corrected one
+//! ```
+//!
+//! Reading order: `client`, `config`, `listener` and `request` (what crosses the border);
+//! `timers` (what can happen by itself); `route`, `heartbeat`, `rebalance` (how queues
+//! become ours); `offset`, `pull`, `process_queue`, `consume`, `retry` (the way of a
+//! message); `publish` (sending); `stop`.
 
 pub mod client;
 pub mod config;

@@ -249,7 +249,7 @@ impl Client {
                 queue.max_offset = Some(answer.max_offset);
                 queue.last_error = None;
                 let failures = std::mem::take(&mut queue.failures);
-                if failures > 0
+                if std::mem::take(&mut queue.failure_told)
                     && let Some(group) = self.groups.get(queue.group)
                 {
                     self.events.push_back(Event::PullRecovered {
@@ -345,7 +345,7 @@ impl Client {
                 queue.preferred_broker = self.routes.next_broker_id(queue.broker, broker_id);
             }
         }
-        if queue.failures == 1 {
+        if !std::mem::replace(&mut queue.failure_told, true) {
             self.events.push_back(Event::PullFailed {
                 consumer_group: Arc::clone(&group.name),
                 queue: queue.queue.clone(),

@@ -620,7 +620,6 @@ fn negative(field: &str, value: i64) -> RequestError {
 }
 
 // By value, as `map_err` wants it.
-#[expect(clippy::needless_pass_by_value, reason = "a function for map_err")]
 fn malformed(error: impl std::fmt::Display) -> RequestError {
     RequestError::Malformed {
         reason: error.to_string(),

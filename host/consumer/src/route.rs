@@ -610,7 +610,7 @@ impl Client {
                 topic.state = RouteState::Missing;
                 topic.last_error = None;
                 // A group's retry topic is missing until its first heartbeat.
-                if !topic::is_retry_topic(&topic.name) {
+                if !topic::is_retry_topic(&topic.name) && !topic.subscribers.is_empty() {
                     self.events.push_back(Event::TopicMissing {
                         topic: Arc::clone(&topic.name),
                     });

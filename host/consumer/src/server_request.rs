@@ -4,7 +4,7 @@
 use protocol::body::GetConsumerStatusBody;
 use protocol::code::{request_code, response_code};
 use protocol::header::{
-    GetConsumerStatusRequestHeader, Header, NotifyConsumerIdsChangedRequestHeader,
+    GetConsumerStatusRequestHeader, Header, HeaderError, NotifyConsumerIdsChangedRequestHeader,
 };
 use protocol::{ExtFields, Instant, QueueOffset, RemotingCommand};
 
@@ -40,7 +40,7 @@ impl Client {
                 }
                 RemotingCommand::response_to(command, response_code::SUCCESS)
             }
-            Err(answer) => answer,
+            Err(error) => malformed(command, &error),
         }
     }
 
@@ -48,7 +48,7 @@ impl Client {
     fn consumer_status(&mut self, command: &RemotingCommand) -> RemotingCommand {
         let header = match decode::<GetConsumerStatusRequestHeader>(command) {
             Ok(header) => header,
-            Err(answer) => return answer,
+            Err(error) => return malformed(command, &error),
         };
         let mut body = GetConsumerStatusBody::default();
         let group = self.group_names.get(header.group.as_str());
@@ -69,10 +69,12 @@ impl Client {
     }
 }
 
-fn decode<T: Header>(command: &RemotingCommand) -> Result<T, RemotingCommand> {
+fn decode<T: Header>(command: &RemotingCommand) -> Result<T, HeaderError> {
     let none = ExtFields::default();
-    T::decode(command.ext_fields.as_ref().unwrap_or(&none)).map_err(|error| {
-        RemotingCommand::response_to(command, response_code::SYSTEM_ERROR)
-            .with_remark(error.to_string())
-    })
+    T::decode(command.ext_fields.as_ref().unwrap_or(&none))
+}
+
+fn malformed(command: &RemotingCommand, error: &HeaderError) -> RemotingCommand {
+    RemotingCommand::response_to(command, response_code::SYSTEM_ERROR)
+        .with_remark(error.to_string())
 }

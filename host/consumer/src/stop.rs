@@ -16,7 +16,7 @@ use crate::group::{Life, Phase};
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
 use crate::pull::Pull;
 use crate::request::{Destination, Request};
-use crate::timers::{Timer, timeout};
+use crate::timers::{Timer, Timers, timeout};
 
 impl Client {
     /// A group begins to leave.
@@ -150,6 +150,7 @@ impl Client {
     pub(crate) fn tell_when_stopped(&mut self) {
         if self.stopping && !self.stopped && self.groups.is_empty() && self.sends.is_empty() {
             self.stopped = true;
+            self.timers = Timers::default();
             self.events.push_back(Event::Stopped);
         }
     }

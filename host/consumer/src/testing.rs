@@ -10,4 +10,4 @@ mod harness;
 mod messages;
 
 pub use harness::{CLIENT_ID, Cluster, Harness, found, refused};
-pub use messages::{TestMessage, batch};
+pub use messages::{TestMessage, batch, garbage_after};

@@ -1,36 +1,82 @@
 //! What the rules answer to a history, written down: `testdata/*.txt`. A change there is a
-//! change of behaviour; `UPDATE_EXPECT=1 cargo test -p consumer` rewrites them.
+//! change of behaviour; `UPDATE_EXPECT=1 cargo test -p consumer` rewrites them, and the
+//! difference is for a person to judge.
+
+mod consume;
+mod publish;
+mod pull;
+mod rebalance;
+mod retry;
+mod start;
+mod stop;
 
 use std::time::Duration;
 
 use expect_test::expect_file;
+use protocol::MessageQueue;
 use protocol::subscription::{ExpressionType, SubscriptionData};
 
+use crate::client::GroupId;
 use crate::config::{GroupConfig, GroupConfigBuilder};
-use crate::testing::Harness;
+use crate::listener::{ConcurrentlyStatus, ConsumeResult};
+use crate::testing::{Harness, TestMessage};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// `G1`, reading every message of a topic.
 fn group(topic: &str) -> GroupConfigBuilder {
-    GroupConfig::builder("G1").subscription(
-        SubscriptionData::build(topic, "*", ExpressionType::Tag).expect("an expression"),
-    )
+    tagged_group(topic, "*")
+}
+
+fn tagged_group(topic: &str, expression: &str) -> GroupConfigBuilder {
+    let subscription = SubscriptionData::build(topic, expression, ExpressionType::Tag);
+    GroupConfig::builder("G1").subscription(subscription.expect("an expression"))
 }
 
 fn config(builder: GroupConfigBuilder) -> GroupConfig {
-    builder.build().expect("valid")
+    builder.build().expect("a valid group")
 }
 
-#[test]
-fn start() {
+/// A client whose group pulls `T1@broker-a:0` and its retry topic; how that came about is
+/// not shown.
+fn pulling(builder: GroupConfigBuilder) -> (Harness, GroupId) {
     let mut t = Harness::default();
-    t.topic("T1", &[("broker-a", 2)]);
-    t.subscribe(config(group("T1")));
+    let group = pull_with(&mut t, builder);
+    (t, group)
+}
+
+fn pull_with(t: &mut Harness, builder: GroupConfigBuilder) -> GroupId {
+    if t.cluster.topics.is_empty() {
+        t.topic("T1", &[("broker-a", 1)]);
+    }
+    let group = t.subscribe(config(builder));
     t.settle();
-    t.comment("half a minute without messages");
-    t.wait(seconds(30));
+    // The heartbeat of the new assignment.
+    t.wait(Duration::from_millis(10));
     t.settle();
-    expect_file!["../testdata/start.txt"].assert_eq(t.transcript());
+    t.forget_transcript();
+    group
+}
+
+fn messages(offsets: std::ops::Range<u64>) -> Vec<TestMessage> {
+    offsets
+        .map(|offset| TestMessage::new("T1", offset))
+        .collect()
+}
+
+fn success() -> ConsumeResult {
+    ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None })
+}
+
+fn queue(text: &str) -> MessageQueue {
+    let (topic, rest) = text.split_once('@').expect("topic@broker:id");
+    let (broker, id) = rest.split_once(':').expect("topic@broker:id");
+    MessageQueue::new(topic, broker, id.parse().expect("a number"))
+}
+
+fn check(name: &str, t: &Harness) {
+    let path = format!("{}/testdata/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    expect_file![path].assert_eq(t.transcript());
 }

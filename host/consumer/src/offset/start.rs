@@ -177,6 +177,8 @@ impl Client {
         };
         if let Some(queue) = self.queues.get_mut(epoch) {
             queue.failures = 0;
+            queue.failure_told = false;
+            queue.last_error = None;
             queue.phase = Phase::Starting(Start::new(next));
         }
         self.go_on_starting(epoch, now);
@@ -212,7 +214,7 @@ impl Client {
         queue.last_error = Some(error.to_string());
         self.timers
             .set(Timer::Queue(epoch), now + PULL_DELAY_WHEN_ERROR);
-        if queue.failures == 1
+        if !std::mem::replace(&mut queue.failure_told, true)
             && let Some(group) = self.groups.get(queue.group)
         {
             self.events.push_back(Event::QueueStartFailed {
@@ -256,6 +258,7 @@ impl Client {
             return;
         };
         queue.failures = 0;
+        queue.failure_told = false;
         queue.last_error = None;
         queue.next_offset = offset;
         queue.commit.begin(offset);

@@ -127,19 +127,27 @@ impl Client {
             if tags.is_some_and(|tags| !tags.matches_tag(message.tags())) {
                 continue;
             }
+            let last = kept.last_mut().filter(|run| run.range.end == index);
             // Only retries may differ from their queue's topic.
-            let name = if topic.is_retry {
-                message.retry_topic().unwrap_or(&topic.name)
-            } else {
-                &topic.name
+            let name = match last {
+                Some(run) if !topic.is_retry => {
+                    run.range.end += 1;
+                    continue;
+                }
+                None if !topic.is_retry => &topic.name,
+                last => {
+                    let name = message.retry_topic().unwrap_or(&topic.name);
+                    if let Some(run) = last.filter(|run| *run.topic == *name) {
+                        run.range.end += 1;
+                        continue;
+                    }
+                    name
+                }
             };
-            match kept.last_mut() {
-                Some(run) if run.range.end == index && *run.topic == *name => run.range.end += 1,
-                _ => kept.push(KeptRun {
-                    range: index..index + 1,
-                    topic: self.topic_name(queue.group, name),
-                }),
-            }
+            kept.push(KeptRun {
+                range: index..index + 1,
+                topic: self.topic_name(queue.group, name),
+            });
         }
         unreadable.map(|(offset, reason)| Stopped::AtUnreadable(offset, reason))
     }

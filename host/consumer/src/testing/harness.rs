@@ -30,6 +30,8 @@ pub struct Cluster {
     pub members: Vec<String>,
     /// What groups committed.
     pub committed: BTreeMap<MessageQueue, u64>,
+    /// Addresses of slaves by broker name; their id is 1.
+    pub slaves: BTreeMap<String, Address>,
     /// Oldest and next offset of queues that are not empty.
     pub offsets: BTreeMap<MessageQueue, (u64, u64)>,
 }
@@ -46,7 +48,7 @@ impl Cluster {
         let offset = |value| Some(Ok(Response::Offset(QueueOffset(value))));
         match request {
             Request::GetRouteInfo { topic } => Some(match self.topics.get(&**topic) {
-                Some(queues) => Ok(route(queues)),
+                Some(queues) => Ok(route(queues, &self.slaves)),
                 None => Err(refused(response_code::TOPIC_NOT_EXIST, "no route")),
             }),
             Request::HeartBeat { .. } | Request::UnregisterClient { .. } => {
@@ -91,7 +93,7 @@ pub fn refused(code: i32, remark: &str) -> RequestError {
 }
 
 /// A route over these brokers.
-fn route(queues: &[(String, u32)]) -> Response {
+fn route(queues: &[(String, u32)], slaves: &BTreeMap<String, Address>) -> Response {
     let queue_datas = queues.iter().map(|(broker_name, count)| QueueData {
         broker_name: broker_name.clone(),
         perm: 6,
@@ -101,7 +103,13 @@ fn route(queues: &[(String, u32)]) -> Response {
     });
     let broker_datas = queues.iter().map(|(broker_name, _)| BrokerData {
         broker_name: broker_name.clone(),
-        broker_addrs: BTreeMap::from([(0, Cluster::address(broker_name))]),
+        broker_addrs: [
+            (0, Some(Cluster::address(broker_name))),
+            (1, slaves.get(broker_name).cloned()),
+        ]
+        .into_iter()
+        .filter_map(|(id, address)| Some((id, address?)))
+        .collect(),
         ..BrokerData::default()
     });
     Response::Route(Box::new(TopicRouteData {
@@ -183,6 +191,16 @@ impl Harness {
     /// What was written so far is not shown.
     pub fn forget_transcript(&mut self) {
         self.written.clear();
+    }
+
+    /// Adds what another one wrote.
+    pub fn append(&mut self, other: &Self) {
+        self.written.push_str(&other.written);
+    }
+
+    /// The time of the clock.
+    pub fn now(&self) -> Instant {
+        self.now
     }
 
     /// A line for people.

@@ -91,3 +91,13 @@ pub fn batch(messages: &[TestMessage]) -> Arc<MessageBatch> {
     }
     Arc::new(MessageBatch::decode(frame.freeze(), &Default::default()))
 }
+
+/// The messages, and behind them bytes that are none.
+pub fn garbage_after(messages: &[TestMessage]) -> Arc<MessageBatch> {
+    let mut frame = BytesMut::new();
+    for message in messages {
+        message.encode(&mut frame);
+    }
+    frame.extend_from_slice(&[0x5a; 200]);
+    Arc::new(MessageBatch::decode(frame.freeze(), &Default::default()))
+}

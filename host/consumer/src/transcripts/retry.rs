@@ -1,0 +1,92 @@
+//! Back to the broker, to the dead letters, or once more here.
+
+use super::*;
+use crate::listener::MessageOutcome;
+use crate::request::RequestError;
+use crate::testing::refused;
+
+fn later(delay_level: Option<i32>) -> ConsumeResult {
+    ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level })
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_back_is_published_and_else_tried_here() {
+    let (mut t, _) = pulling(group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..1));
+    t.result(1, later(None));
+    t.comment("the send-back is refused: published to the retry topic");
+    t.answer("SendMessageBack", Err(refused(26, "group not exist")));
+    let down = || {
+        Err(RequestError::Unreachable {
+            reason: "connection refused".to_owned(),
+        })
+    };
+    t.answer("SendMessage %RETRY%G1", down());
+    t.answer("SendMessage %RETRY%G1", down());
+    t.answer("SendMessage %RETRY%G1", down());
+    t.comment("nothing went: once more here after five seconds, with the attempt counted");
+    t.wait(seconds(5));
+    t.result(2, later(Some(4)));
+    t.answer("SendMessageBack", Err(RequestError::Timeout));
+    t.settle();
+    t.wait(seconds(5));
+    t.settle();
+    check("retry_send_back_fails", &t);
+}
+
+#[test]
+fn a_dead_letter_carries_its_reason() {
+    let properties = vec![("MQLET_PLUGIN".to_owned(), "hello".to_owned())];
+    let (mut t, _) = pulling(group("T1").dead_letter_properties(properties));
+    t.answer_found(
+        "PullMessage T1",
+        &[TestMessage::new("T1", 0)
+            .property("TRAN_MSG", "true")
+            .tag("TagA")],
+    );
+    let dead = || {
+        let reason = "no such order\u{1}\n".into();
+        let outcomes = vec![MessageOutcome::DeadLetter { reason }];
+        ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes))
+    };
+    t.result(1, dead());
+    t.settle();
+    t.comment("not published: the broker's own copy, without the reason");
+    t.answer_found("PullMessage T1", &messages(1..2));
+    t.result(2, dead());
+    t.answer("SendMessage %RETRY%G1", Err(refused(13, "message illegal")));
+    t.settle();
+    t.comment("asked for by the delay level");
+    t.answer_found("PullMessage T1", &messages(2..3));
+    t.result(3, later(Some(-1)));
+    t.settle();
+    check("retry_dead_letter", &t);
+}
+
+#[test]
+fn retried_messages_are_seen_under_their_topic() {
+    let (mut t, _) = pulling(group("T1"));
+    let retried = |offset, topic: &str| {
+        let mut message = TestMessage::new("%RETRY%G1", offset).property("RETRY_TOPIC", topic);
+        message.reconsume_times = 1;
+        message
+    };
+    let answer = [retried(0, "T1"), retried(1, "T1"), retried(2, "T2")];
+    t.answer_found("PullMessage %RETRY%G1", &answer);
+    t.comment("sent back once more, with the topic of the first time");
+    t.result(1, later(None));
+    t.result(2, success());
+    t.settle();
+    check("retry_topic", &t);
+}
+
+#[test]
+fn a_bounded_number_is_under_way() {
+    let mut t = Harness::new(|config| config.send_backs_max = 1);
+    pull_with(&mut t, group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    t.result(1, later(None));
+    t.comment("the second waits for the first");
+    t.settle();
+    check("retry_bound", &t);
+}

@@ -1,0 +1,82 @@
+//! The ordered end.
+
+use super::*;
+use crate::request::PullStatus;
+
+#[test]
+fn a_client_stops_in_order() {
+    let (mut t, _) = pulling(group("T1").consume_message_batch_max_size(2));
+    t.permits = 2;
+    t.answer_found("PullMessage T1", &messages(0..8));
+    t.does("stop", |client, now| client.stop(now));
+    t.comment("no pull, no new call; results of running ones count");
+    t.answer_found("PullMessage T1", &messages(8..9));
+    let later = ConcurrentlyStatus::ReconsumeLater { delay_level: None };
+    t.result(1, ConsumeResult::Concurrently(later));
+    t.comment("killed: nothing happened");
+    t.result(2, ConsumeResult::NotFinished);
+    t.comment("the last message on its way back, then the offsets, then the brokers");
+    t.settle();
+    assert!(t.client.is_stopped());
+    t.wait(seconds(60));
+    check("stop", &t);
+}
+
+#[test]
+fn a_client_whose_brokers_are_gone_stops_all_the_same() {
+    let (mut t, _) = pulling(group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..1));
+    t.result(1, success());
+    t.does("stop", |client, now| client.stop(now));
+    let down = || {
+        Err(crate::request::RequestError::Unreachable {
+            reason: "connection refused".to_owned(),
+        })
+    };
+    t.answer("UpdateConsumerOffset", down());
+    t.answer("UnregisterClient", down());
+    assert!(t.client.is_stopped());
+    check("stop_without_brokers", &t);
+}
+
+#[test]
+fn a_group_that_has_not_begun_leaves_at_once() {
+    let mut t = Harness::default();
+    let group_id = t.subscribe(config(group("T1")));
+    t.does("unsubscribe", |client, now| {
+        client.unsubscribe(group_id, now);
+    });
+    t.does("stop", |client, now| client.stop(now));
+    assert!(t.client.is_stopped());
+    check("stop_before_start", &t);
+}
+
+#[test]
+fn a_pause_ends_pulls_and_not_calls() {
+    let (mut t, group) = pulling(group("T1").consume_message_batch_max_size(1));
+    t.permits = 1;
+    t.does("pause", |client, now| client.pause(group, now));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    t.result(1, success());
+    t.answer_pull("PullMessage %RETRY%G1", PullStatus::NoNewMessage, 0);
+    t.does("resume", |client, now| client.resume(group, now));
+    check("stop_pause", &t);
+}
+
+#[test]
+fn one_group_leaves_and_the_other_stays() {
+    let (mut t, group_id) = pulling(group("T1"));
+    let other = GroupConfig::builder("G2").subscription(SubscriptionData::all("T1"));
+    t.subscribe(config(other));
+    t.settle();
+    t.wait(seconds(1));
+    t.settle();
+    t.forget_transcript();
+    t.does("unsubscribe G1", |client, now| {
+        client.unsubscribe(group_id, now);
+    });
+    t.settle();
+    t.wait(seconds(1));
+    t.settle();
+    check("stop_one_group", &t);
+}
