@@ -17,7 +17,6 @@ pub fn property(properties: &[u8], name: &str) -> Option<String> {
             let mut parts = pair.splitn(2, |byte| *byte == 1);
             Some((parts.next()?, parts.next()?))
         })
-        .filter(|(key, _)| *key == name.as_bytes())
-        .next_back()
+        .rfind(|(key, _)| *key == name.as_bytes())
         .map(|(_, value)| text(value))
 }
