@@ -1,1 +1,1 @@
-
+//! Benchmark programs; `cargo xtask bench` runs them.
