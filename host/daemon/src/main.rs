@@ -12,6 +12,9 @@ mod commands;
 mod config;
 mod exit;
 mod output;
+mod runtime;
+mod signals;
+mod telemetry;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -15,6 +15,8 @@ mod query_message;
 mod send_message;
 mod send_message_back;
 
+pub use admin::AddTopicError;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use protocol::body::ResetOffsetBody;
-use protocol::code::response_code;
+use protocol::code::{request_code, response_code};
 use protocol::header::{
-    CreateTopicRequestHeader, DeleteTopicRequestHeader, ResetOffsetRequestHeader,
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, Header as _, ResetOffsetRequestHeader,
 };
 use protocol::topic::{check_topic_name, is_system_topic};
 use protocol::{MessageQueue, RemotingCommand};
@@ -19,7 +19,46 @@ use crate::message_store::Boundary;
 use crate::offsets::Commit;
 use crate::topics::{Perm, QUEUES_PER_TOPIC_MAX, TopicConfig};
 
+/// Why a topic was not added; the broker's words.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot create topic \"{topic}\": {reason}")]
+pub struct AddTopicError {
+    /// The name given.
+    pub topic: String,
+    /// Why not.
+    pub reason: String,
+}
+
 impl Broker {
+    /// Makes sure of a topic, for whoever runs the broker. One that is there stays as
+    /// it is.
+    ///
+    /// # Errors
+    /// A name against RocketMQ's rules, more queues than a topic can have, no room.
+    pub fn add_topic(&mut self, topic: &str, queue_nums: u32) -> Result<(), AddTopicError> {
+        if self.topics.get(topic).is_some() {
+            return Ok(());
+        }
+        let queue_nums = i32::try_from(queue_nums).unwrap_or(i32::MAX);
+        let header = CreateTopicRequestHeader {
+            topic: topic.to_owned(),
+            read_queue_nums: queue_nums,
+            write_queue_nums: queue_nums,
+            perm: 6,
+            topic_filter_type: "SINGLE_TAG".to_owned(),
+            ..CreateTopicRequestHeader::default()
+        };
+        let request =
+            RemotingCommand::request(request_code::UPDATE_AND_CREATE_TOPIC, header.encode());
+        match self.create_topic(&request) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(AddTopicError {
+                topic: topic.to_owned(),
+                reason: refusal.remark,
+            }),
+        }
+    }
+
     /// Creates a topic, or changes it.
     pub(super) fn create_topic(&mut self, request: &RemotingCommand) -> Answer {
         let header: CreateTopicRequestHeader = header(request)?;

@@ -254,3 +254,19 @@ fn delayed_messages_that_the_store_forgot_are_reported_not_waited_for() {
     harness.advance(Duration::from_secs(1));
     assert_eq!(harness.broker.max_offset("T", 0), 1);
 }
+
+#[test]
+fn added_topic_has_its_queues_and_a_bad_name_is_refused() {
+    let mut harness = Harness::new();
+    harness.broker.add_topic("orders", 3).expect("a good name");
+    assert_eq!(harness.broker.add_topic("orders", 5), Ok(()), "it is there");
+    let config = harness.broker.topics.get("orders").expect("added");
+    assert_eq!((config.read_queue_nums, config.write_queue_nums), (3, 3));
+
+    let error = harness
+        .broker
+        .add_topic("no blanks", 3)
+        .expect_err("refused");
+    assert!(error.to_string().contains("\"no blanks\""), "{error}");
+    assert!(harness.broker.add_topic("many", 100_000).is_err());
+}

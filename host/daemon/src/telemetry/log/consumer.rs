@@ -1,0 +1,214 @@
+//! Lines of the consumer rules: membership, queues, offsets, messages that went wrong.
+
+use std::sync::Arc;
+
+use ::consumer::Event;
+use ::consumer::event::BadRecordAction;
+use tracing::{debug, error, info, warn};
+
+use crate::telemetry::repeats::Repeats;
+
+pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &Event) {
+    let admit = |what: &str, subject: &dyn std::fmt::Display| {
+        repeats.admit(&format!("{what} {tenant} {subject}"))
+    };
+    match event {
+        Event::NameServerFailed { address, error } => {
+            if let Some(untold) = admit("name server", address) {
+                warn!(target: "consumer", %tenant, %address, untold, "name server {address}: {error}; asking again until one answers");
+            }
+        }
+        Event::NameServerRecovered { address } => {
+            info!(target: "consumer", %tenant, %address, "name server {address} answers again");
+        }
+        Event::TopicMissing { topic } => {
+            if let Some(untold) = admit("topic", topic) {
+                warn!(target: "consumer", %tenant, %topic, untold, "topic \"{topic}\" does not exist yet; consuming starts when it appears");
+            }
+        }
+        Event::RouteChanged { topic, read_queues } => {
+            info!(target: "consumer", %tenant, %topic, read_queues, "topic \"{topic}\" has {read_queues} queues");
+        }
+        Event::HeartbeatAccepted { address } => {
+            debug!(target: "consumer", %tenant, %address, "broker {address} knows our groups");
+        }
+        Event::HeartbeatFailed { address, error } => {
+            if let Some(untold) = admit("heartbeat", address) {
+                warn!(target: "consumer", %tenant, %address, untold, "heartbeat to {address}: {error}");
+            }
+        }
+        Event::MembersUnknown {
+            consumer_group,
+            reason,
+        } => {
+            if let Some(untold) = admit("members", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, untold, "the members of the group are not known, its queues stay as they are: {reason}");
+            }
+        }
+        Event::Rebalanced {
+            consumer_group,
+            topic,
+            members,
+            taken,
+            released,
+        } => {
+            let (took, gave) = (taken.len(), released.len());
+            info!(
+                target: "consumer", %tenant, %consumer_group, %topic, members,
+                taken = queues(taken), released = queues(released),
+                "queues of \"{topic}\": {took} taken, {gave} released, {members} members"
+            );
+        }
+        Event::QueueStarted {
+            consumer_group,
+            queue,
+            offset,
+            policy,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, %offset, ?policy, "queue starts at {offset}");
+        }
+        Event::QueueStartFailed {
+            consumer_group,
+            queue,
+            error,
+        } => {
+            if let Some(untold) = admit("start", queue) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "cannot find out where the queue begins, trying again: {error}");
+            }
+        }
+        Event::OffsetCorrected {
+            consumer_group,
+            queue,
+            from,
+            to,
+            reason,
+        } => {
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, %from, %to, "the broker has no offset {from}, going on at {to}: {reason}");
+        }
+        Event::PullFailed {
+            consumer_group,
+            queue,
+            error,
+        } => {
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, "cannot pull, trying again: {error}");
+        }
+        Event::PullRecovered {
+            consumer_group,
+            queue,
+            failures,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, %queue, failures, "pulls again after {failures} failures");
+        }
+        Event::Consumed {
+            consumer_group,
+            queue,
+            first_offset,
+            done,
+            failed,
+            elapsed,
+            ..
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, %first_offset, done, failed, ?elapsed, "consumed");
+        }
+        Event::OutcomesMismatched {
+            consumer_group,
+            expected,
+            actual,
+        } => {
+            if let Some(untold) = admit("outcomes", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, untold, "{actual} outcomes for {expected} messages; those without one come again");
+            }
+        }
+        Event::StaleConsumeResult { consumer_group } => {
+            let consumer_group = consumer_group.as_deref();
+            debug!(target: "consumer", %tenant, consumer_group, "a call ended after its queue was given back");
+        }
+        Event::SentBack {
+            consumer_group,
+            queue,
+            offset,
+            delay_level,
+            route,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, %offset, delay_level, ?route, "sent back");
+        }
+        Event::DeadLettered {
+            consumer_group,
+            queue,
+            offset,
+            reason,
+        } => {
+            if let Some(untold) = admit("dead letter", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "dead letter: {reason}");
+            }
+        }
+        Event::SendBackFailed {
+            consumer_group,
+            queue,
+            offset,
+            reason,
+        } => {
+            if let Some(untold) = admit("send back", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "the broker takes the message back in no way, it is tried again here: {reason}");
+            }
+        }
+        Event::BadRecord {
+            consumer_group,
+            queue,
+            offset,
+            reason,
+            action,
+        } => {
+            let action = match action {
+                BadRecordAction::AskedAgain => "asked for again",
+                BadRecordAction::DeadLetter => "made a dead letter",
+                BadRecordAction::Skipped => "skipped for good",
+            };
+            if let Some(untold) = admit(action, queue) {
+                error!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "a record cannot be consumed, {action}: {reason}");
+            }
+        }
+        Event::CommitFailed {
+            consumer_group,
+            queue,
+            offset,
+            last,
+            error,
+        } => {
+            if let Some(untold) = admit("commit", queue) {
+                let next = if *last {
+                    "messages from there on may come again"
+                } else {
+                    "trying again"
+                };
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "offset {offset} was not stored, {next}: {error}");
+            }
+        }
+        Event::CommittedOffsetWentBack {
+            consumer_group,
+            queue,
+            from,
+            to,
+        } => {
+            error!(target: "consumer", %tenant, %consumer_group, %queue, %from, %to, "the broker's stored offset went back from {from} to {to}");
+        }
+        Event::GroupPaused { consumer_group } => {
+            info!(target: "consumer", %tenant, %consumer_group, "group \"{consumer_group}\" is paused");
+        }
+        Event::GroupResumed { consumer_group } => {
+            info!(target: "consumer", %tenant, %consumer_group, "group \"{consumer_group}\" goes on");
+        }
+        Event::GroupLeft { consumer_group } => {
+            info!(target: "consumer", %tenant, %consumer_group, "left group \"{consumer_group}\"");
+        }
+        Event::ServerRequestRefused { from, code } => {
+            debug!(target: "consumer", %tenant, address = %from, code, "a request of {from} is not served");
+        }
+        Event::Stopped => debug!(target: "consumer", %tenant, "the client has stopped"),
+    }
+}
+
+fn queues(queues: &[protocol::MessageQueue]) -> String {
+    let names: Vec<String> = queues.iter().map(ToString::to_string).collect();
+    names.join(" ")
+}

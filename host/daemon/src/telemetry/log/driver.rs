@@ -1,0 +1,73 @@
+//! Lines of a client's shell: connections, calls that went wrong.
+
+use std::sync::Arc;
+
+use ::driver::Event;
+use tracing::{debug, error, info, warn};
+
+use super::consumer;
+use crate::telemetry::repeats::Repeats;
+
+pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &Event) {
+    match event {
+        Event::Client(event) => consumer::event(repeats, tenant, event),
+        Event::Connected { address } => {
+            let untold = repeats.end(&unreachable(tenant, address));
+            info!(target: "driver", %tenant, %address, untold, "connected to {address}");
+        }
+        Event::Disconnected { address, reason } => {
+            info!(target: "driver", %tenant, %address, "connection to {address} ended: {reason}");
+        }
+        Event::ConnectFailed { address, reason } => {
+            // Once; the next line about it is its end.
+            if repeats.first(&unreachable(tenant, address)) {
+                warn!(target: "driver", %tenant, %address, "cannot connect to {address}: {reason}; trying again until it answers");
+            } else {
+                debug!(target: "driver", %tenant, %address, "cannot connect to {address}: {reason}");
+            }
+        }
+        Event::OnewayNotSent { address, reason } => {
+            if let Some(untold) = repeats.admit(&format!("oneway {tenant} {address}")) {
+                warn!(target: "driver", %tenant, %address, untold, "a one-way request was not sent to {address}: {reason}");
+            }
+        }
+        Event::ServerRequestsOverloaded { address } => {
+            if let Some(untold) = repeats.admit(&format!("overloaded {tenant} {address}")) {
+                warn!(target: "driver", %tenant, %address, untold, "{address} asks faster than it is answered; a request was turned away");
+            }
+        }
+        Event::ListenerPanicked {
+            consumer_group,
+            queue,
+            message,
+        } => {
+            error!(target: "driver", %tenant, %consumer_group, %queue, "a listener panicked, which is a bug of mqlet; its messages come again: {message}");
+        }
+        Event::CallSlow {
+            consumer_group,
+            queue,
+            elapsed,
+        } => {
+            if let Some(untold) = repeats.admit(&format!("slow {tenant} {consumer_group}")) {
+                warn!(target: "driver", %tenant, %consumer_group, %queue, untold, "a call took {elapsed:.1?}, longer than consume_timeout");
+            }
+        }
+        Event::CallsKilled {
+            consumer_group,
+            calls,
+        } => {
+            let consumer_group = consumer_group.as_deref();
+            warn!(target: "driver", %tenant, consumer_group, calls, "{calls} calls did not end within the drain timeout and were killed; their messages come again");
+        }
+        Event::StopIncomplete => {
+            warn!(target: "driver", %tenant, "stopped before the last offsets were confirmed; some messages may come again");
+        }
+        Event::ClientTaskPanicked { message } => {
+            error!(target: "driver", %tenant, "the client's task panicked, which is a bug of mqlet: {message}");
+        }
+    }
+}
+
+fn unreachable(tenant: &str, address: &protocol::Address) -> String {
+    format!("unreachable {tenant} {address}")
+}

@@ -1,0 +1,53 @@
+//! Lines of deployments: the steps of a plugin on its way, and what became of it.
+
+use std::sync::Arc;
+
+use plugin_lifecycle::{Event, EventKind};
+use tracing::{debug, error, info, warn};
+
+pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
+    let plugin = &event.plugin;
+    match &event.kind {
+        EventKind::StepStarted { generation, step } => {
+            info!(target: "plugin", %tenant, %plugin, %generation, %step, "plugin \"{plugin}\": {step} …");
+        }
+        EventKind::StepDone {
+            generation,
+            step,
+            took,
+        } => {
+            debug!(target: "plugin", %tenant, %plugin, %generation, %step, ?took, "plugin \"{plugin}\": {step} took {took:.1?}");
+        }
+        EventKind::DeployFailed {
+            generation,
+            step,
+            reason,
+        } => {
+            error!(target: "plugin", %tenant, %plugin, %generation, %step, "plugin \"{plugin}\" is not deployed: {reason}");
+        }
+        EventKind::Superseded { generation, by } => {
+            info!(target: "plugin", %tenant, %plugin, %generation, %by, "plugin \"{plugin}\": a newer deployment takes its place");
+        }
+        EventKind::Activated {
+            generation,
+            revision,
+            before,
+        } => {
+            let before = before.map(|before| before.to_string());
+            info!(target: "plugin", %tenant, %plugin, %generation, %revision, before, "plugin \"{plugin}\": revision {revision} is active");
+        }
+        EventKind::DrainDeadline { generation } => {
+            warn!(target: "plugin", %tenant, %plugin, %generation, "plugin \"{plugin}\": calls of the revision before did not end within the drain timeout and are killed");
+        }
+        EventKind::CacheOff { folder, reason } => {
+            warn!(target: "plugin", folder = %folder.display(), "compiled components are not kept, every start compiles again: {reason}; choose another folder with --cache-dir");
+        }
+        EventKind::CacheEntryRefused { reason } => {
+            warn!(target: "plugin", %tenant, %plugin, "an entry of the compile cache is no use and is made again: {reason}");
+        }
+        EventKind::CacheNotWritten { reason } => {
+            warn!(target: "plugin", %tenant, %plugin, "the compiled component is not kept, the next start compiles again: {reason}");
+        }
+        other => debug!(target: "plugin", %tenant, %plugin, "plugin \"{plugin}\": {other:?}"),
+    }
+}

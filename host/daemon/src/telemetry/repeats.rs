@@ -1,0 +1,119 @@
+//! A fault that repeats: its first lines are told, the rest of a while is counted, and
+//! the next line says how many there were.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lines of one fault in one [`WINDOW`].
+const LINES_MAX: u32 = 5;
+/// How long lines are counted together.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Faults that are told apart; more share one place.
+const FAULTS_MAX: usize = 1000;
+
+/// What was told lately.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    /// A lock for the time of a look-up; faults are told from many tasks.
+    faults: Mutex<BTreeMap<String, Fault>>,
+}
+
+#[derive(Debug)]
+struct Fault {
+    since: Instant,
+    told: u32,
+    untold: u64,
+}
+
+impl Repeats {
+    /// Whether to tell this fault now: then with the number of those that were not told
+    /// since the last line.
+    pub(super) fn admit(&self, fault: &str) -> Option<u64> {
+        self.admit_at(fault, Instant::now())
+    }
+
+    /// Whether this is the first of a row that [`Repeats::end`] ends; the others are
+    /// counted.
+    pub(super) fn first(&self, fault: &str) -> bool {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = faults.get_mut(fault) {
+            known.untold += 1;
+            return false;
+        }
+        if faults.len() < FAULTS_MAX {
+            let entry = Fault {
+                since: Instant::now(),
+                told: 1,
+                untold: 0,
+            };
+            faults.insert(fault.to_owned(), entry);
+        }
+        true
+    }
+
+    /// Forgets a fault that has ended; how many of it were not told.
+    pub(super) fn end(&self, fault: &str) -> u64 {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.remove(fault).map_or(0, |fault| fault.untold)
+    }
+
+    fn admit_at(&self, fault: &str, now: Instant) -> Option<u64> {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if faults.len() >= FAULTS_MAX && !faults.contains_key(fault) {
+            faults.retain(|_, fault| now.saturating_duration_since(fault.since) < WINDOW);
+        }
+        let key = if faults.len() >= FAULTS_MAX && !faults.contains_key(fault) {
+            "others"
+        } else {
+            fault
+        };
+        let entry = faults.entry(key.to_owned()).or_insert(Fault {
+            since: now,
+            told: 0,
+            untold: 0,
+        });
+        if now.saturating_duration_since(entry.since) >= WINDOW {
+            entry.since = now;
+            entry.told = 0;
+        }
+        if entry.told < LINES_MAX {
+            entry.told += 1;
+            Some(std::mem::take(&mut entry.untold))
+        } else {
+            entry.untold += 1;
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_over_the_bound_are_counted_in_the_next_window() {
+        let repeats = Repeats::default();
+        let start = Instant::now();
+        for _ in 0..LINES_MAX {
+            assert_eq!(repeats.admit_at("a", start), Some(0));
+        }
+        assert_eq!(repeats.admit_at("a", start), None);
+        assert_eq!(repeats.admit_at("a", start), None);
+        assert_eq!(repeats.admit_at("b", start), Some(0));
+
+        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(2));
+        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(0));
+    }
+
+    #[test]
+    fn more_faults_than_there_is_room_for_share_one_place() {
+        let repeats = Repeats::default();
+        let start = Instant::now();
+        for number in 0..2 * FAULTS_MAX {
+            repeats.admit_at(&number.to_string(), start);
+        }
+        let faults = repeats.faults.lock().expect("no panic");
+        assert!(faults.len() <= FAULTS_MAX + 1, "{}", faults.len());
+    }
+}
