@@ -11,6 +11,7 @@ mod cli;
 mod commands;
 mod config;
 mod exit;
+mod message_json;
 mod output;
 mod runtime;
 mod signals;

@@ -6,8 +6,9 @@
 
 use wasm::{CheckedComponent, ListenerKind};
 
-use crate::artifact::{self, Artifact};
+use crate::artifact::{self, Artifact, ArtifactError};
 use crate::manifest::Manifest;
+use crate::manifest::build::BuildKind;
 use crate::problem::{Fault, Problem};
 use crate::revision::{Digest, RevisionId};
 
@@ -45,8 +46,23 @@ pub fn check(manifest: &Manifest) -> Result<Preflight, Vec<Problem>> {
 /// # Errors
 /// Why there are no bytes to look at.
 pub fn fetch(manifest: &Manifest) -> Result<Artifact, Vec<Problem>> {
-    artifact::file::read(manifest.component(), manifest.sha256())
-        .map_err(|error| vec![manifest.component_problem(error.fault())])
+    artifact::file::read(manifest.component(), manifest.sha256()).map_err(|error| {
+        let mut fault = error.fault();
+        if let ArtifactError::NotFound { .. } = error
+            && let Some(command) = build_command(manifest)
+        {
+            fault.remedy = format!("build it: {command}");
+        }
+        vec![manifest.component_problem(fault)]
+    })
+}
+
+/// What makes the component, as a person would type it.
+fn build_command(manifest: &Manifest) -> Option<String> {
+    match &manifest.build()?.how {
+        BuildKind::Rust => Some(format!("mqlet dev {}", manifest.file().display())),
+        BuildKind::Command(words) => Some(words.join(" ")),
+    }
 }
 
 /// Looks at world, imports and kind of listener. Takes milliseconds a megabyte.

@@ -1,13 +1,29 @@
 //! `mqlet invoke`: one plugin and one message or batch, no broker.
 
+mod input;
+mod producer;
+mod report;
+
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
+use consumer::listener::{CancelSignal, ConsumeRequest};
+use plugin_lifecycle::compile_cache::CompileCache;
+use plugin_lifecycle::manifest::folder;
+use plugin_lifecycle::runner::LOADS_MAX;
+use plugin_lifecycle::{DeployError, EventKind, Manifest, Plugin, RunnerConfig};
+use tokio::sync::Semaphore;
 
-use crate::cli::{self, GlobalArguments};
-use crate::exit::{self, Exit};
+use crate::cli::{self, GlobalArguments, HostArguments};
+use crate::config::problem::refused;
+use crate::config::{self, HostConfig, overrides};
+use crate::exit::{self, Exit, Refused};
 use crate::output::Output;
+use producer::NotedProducer;
+use report::Report;
 
 /// Call a plugin with a message or a batch; no broker
 #[derive(Args, Debug)]
@@ -15,7 +31,7 @@ use crate::output::Output;
     after_help = exit::HELP,
     long_about = "\
 Calls a plugin once, with one message or with a batch, inside the limits of its manifest and
-without a broker. Prints the outcome of each message, the time, CPU time and memory of the
+without a broker; what it sends is shown and goes nowhere. Prints the outcome of each message, the time, CPU time and memory of the
 call, and the plugin's log lines. Ends with 5 when an outcome is not \"done\".
 
 The messages come from --body, from --message, or from standard input, one body a line.
@@ -65,9 +81,159 @@ pub(crate) struct InvokeArguments {
 
 /// See [`InvokeArguments`].
 pub(crate) fn execute(
-    _global: &GlobalArguments,
-    _arguments: InvokeArguments,
-    _output: &mut Output,
+    global: &GlobalArguments,
+    arguments: InvokeArguments,
+    output: &mut Output,
 ) -> anyhow::Result<Exit> {
-    bail!("\"mqlet invoke\" is not available yet in this build");
+    let overrides = overrides::collect(global, &HostArguments::default());
+    let (host, _) = config::without_file(overrides).map_err(|problems| refused(&problems.0))?;
+    let manifest = folder::find(&arguments.plugin)
+        .map_err(|problem| refused(&[problem]))
+        .and_then(|file| Manifest::load(&file).map_err(|problems| refused(&problems.0)))?;
+    let messages = input::messages(&arguments)?;
+    let group = manifest.group_config();
+    let requests = input::requests(&messages, &group)?;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(host.worker_threads)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let mut report = runtime.block_on(invoke(&host, manifest, &requests))?;
+    for (number, message) in messages.iter().enumerate() {
+        if let Some(why) = input::not_delivered(message, &group) {
+            report.notes.push(format!(
+                "a consumer would not get message {}: {why}",
+                number + 1
+            ));
+        }
+    }
+    output.result(report.text(), &report)?;
+    Ok(if report.is_done() {
+        Exit::Done
+    } else {
+        Exit::NotDone
+    })
+}
+
+/// Loads the plugin as a host does, calls it as the consumer does, and ends it.
+async fn invoke(
+    host: &HostConfig,
+    manifest: Manifest,
+    requests: &[Arc<ConsumeRequest>],
+) -> anyhow::Result<Report> {
+    let events: Arc<Mutex<Events>> = Arc::default();
+    let producer = NotedProducer::default();
+    let config = runner_config(host, &events, producer.clone())?;
+    let name = manifest.name().clone();
+    let mut report = Report {
+        plugin: name.to_string(),
+        ..Report::default()
+    };
+
+    let plugin = Plugin::start(name, config);
+    let started = Instant::now();
+    let deployed = plugin.deploy(Arc::new(manifest)).await;
+    report.load_us = report::whole_microseconds(started.elapsed());
+    if let Err(error) = deployed {
+        bail!(refused_plugin(&error, &take(&events)));
+    }
+    if let Some((_, revision)) = plugin.status().active {
+        report.revision = revision.to_string();
+    }
+    let listener = plugin.listener();
+    for request in requests {
+        let call = listener.consume_message(Arc::clone(request), CancelSignal::default());
+        report.add_result(request, &call.await);
+    }
+    plugin
+        .stop(tokio::time::Instant::now() + host.drain_timeout)
+        .await;
+
+    let events = take(&events);
+    report.compiled_before = events.lifecycle.contains(&EventKind::CacheUsed);
+    report
+        .notes
+        .extend(events.lifecycle.iter().filter_map(cache_note));
+    events
+        .calls
+        .iter()
+        .for_each(|event| report.add_event(event));
+    producer
+        .sent()
+        .into_iter()
+        .for_each(|message| report.add_sent(message));
+    Ok(report)
+}
+
+/// What observers heard, in order.
+#[derive(Default)]
+struct Events {
+    lifecycle: Vec<EventKind>,
+    calls: Vec<wasm::Event>,
+}
+
+fn runner_config(
+    host: &HostConfig,
+    events: &Arc<Mutex<Events>>,
+    producer: NotedProducer,
+) -> anyhow::Result<RunnerConfig> {
+    let of_lifecycle = Arc::clone(events);
+    let observer: plugin_lifecycle::event::Observer =
+        Arc::new(move |event: &plugin_lifecycle::Event| {
+            lock(&of_lifecycle).lifecycle.push(event.kind.clone());
+        });
+    let of_calls = Arc::clone(events);
+    let wasm_observer: wasm::Observer = Arc::new(move |event: &wasm::Event| {
+        lock(&of_calls).calls.push(event.clone());
+    });
+    let engine_config = wasm::EngineConfig {
+        // One instance at a time needs no pool.
+        instances_max: 0,
+        ..wasm::EngineConfig::default()
+    };
+    Ok(RunnerConfig {
+        engine: wasm::Engine::new(&engine_config, &wasm_observer)
+            .context("cannot run WebAssembly")?,
+        cache: Arc::new(CompileCache::open_or_off(&host.cache_dir, &observer)),
+        producer: Arc::new(producer),
+        drain_timeout: host.drain_timeout,
+        observer,
+        wasm_observer,
+        loads: Arc::new(Semaphore::new(LOADS_MAX)),
+    })
+}
+
+/// The problems, and what the plugin said before it failed.
+fn refused_plugin(error: &DeployError, events: &Events) -> Refused {
+    let mut text = error.to_string();
+    for event in &events.calls {
+        if let wasm::Event::LogLine { line, .. } = event {
+            text.push_str("\n  log: ");
+            text.push_str(&line.text);
+        }
+    }
+    Refused(text)
+}
+
+fn cache_note(kind: &EventKind) -> Option<String> {
+    match kind {
+        EventKind::CacheOff { reason, .. } => Some(format!("compiled code is not kept: {reason}")),
+        EventKind::CacheNotWritten { reason } => {
+            Some(format!("compiled code was not kept: {reason}"))
+        }
+        EventKind::CacheEntryRefused { reason } => {
+            Some(format!("kept code was not used: {reason}"))
+        }
+        _ => None,
+    }
+}
+
+fn take(events: &Mutex<Events>) -> Events {
+    std::mem::take(&mut lock(events))
+}
+
+/// Whoever panicked while holding the list left it whole.
+fn lock(events: &Mutex<Events>) -> MutexGuard<'_, Events> {
+    events.lock().unwrap_or_else(PoisonError::into_inner)
 }
