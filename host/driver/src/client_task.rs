@@ -471,10 +471,15 @@ impl ClientTask {
         }
         self.pool.give_back_spare();
         while let Some(event) = self.client.poll_event() {
-            if let consumer::Event::GroupLeft { consumer_group } = &event {
-                self.handle_group_left(&Arc::clone(consumer_group));
-            }
+            let left = match &event {
+                consumer::Event::GroupLeft { consumer_group } => Some(Arc::clone(consumer_group)),
+                _ => None,
+            };
+            // Whoever waits for the group hears of it after the observer.
             (self.observer)(&Event::Client(event));
+            if let Some(name) = left {
+                self.handle_group_left(&name);
+            }
         }
     }
 
