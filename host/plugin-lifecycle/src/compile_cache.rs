@@ -423,7 +423,7 @@ mod tests {
             ("cut code", |bytes| bytes.truncate(HEADER_BYTES + 3)),
             ("longer", |bytes| bytes.push(0)),
             ("one bit of the code", |bytes| {
-                *bytes.last_mut().expect("not empty") ^= 1
+                *bytes.last_mut().expect("not empty") ^= 1;
             }),
             ("another version", |bytes| bytes[7] = b'9'),
         ];

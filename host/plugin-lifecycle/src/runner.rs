@@ -318,7 +318,7 @@ impl Runner {
 
     fn drain_outputs(&mut self) {
         while let Some(action) = self.lifecycle.poll_action() {
-            self.perform(action);
+            self.perform(&action);
         }
         // Before the answers: whoever gets one sees its outcome in the status.
         let status = self.lifecycle.status();
@@ -341,8 +341,8 @@ impl Runner {
         }
     }
 
-    fn perform(&mut self, action: Action) {
-        match action {
+    fn perform(&mut self, action: &Action) {
+        match *action {
             Action::Perform { generation, step } => {
                 self.performing = Some((generation, step));
                 let Some(deployment) = self.deployments.get(&generation) else {

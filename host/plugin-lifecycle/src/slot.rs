@@ -214,7 +214,7 @@ mod tests {
 
     fn serving(number: u64) -> (Arc<Held>, Arc<Serving>) {
         let listener = Arc::new(Held::default());
-        let port: Arc<dyn MessageListener> = listener.clone();
+        let port: Arc<dyn MessageListener> = Arc::<Held>::clone(&listener);
         (listener, Arc::new(Serving::new(Generation(number), port)))
     }
 
@@ -223,10 +223,10 @@ mod tests {
         let slot = PluginSlot::new();
         let (old, old_serving) = serving(1);
         let (new, new_serving) = serving(2);
-        slot.switch(Some(old_serving.clone()));
+        slot.switch(Some(Arc::clone(&old_serving)));
         let first = slot.consume_message(request(), CancelSignal::default());
 
-        slot.switch(Some(new_serving.clone()));
+        slot.switch(Some(Arc::clone(&new_serving)));
         let second = slot.consume_message(request(), CancelSignal::default());
 
         assert_eq!((old_serving.calls(), new_serving.calls()), (1, 1));
@@ -241,13 +241,13 @@ mod tests {
     async fn draining_ends_with_the_last_call() {
         let slot = PluginSlot::new();
         let (listener, serving) = serving(1);
-        slot.switch(Some(serving.clone()));
+        slot.switch(Some(Arc::clone(&serving)));
         let calls = [
             slot.consume_message(request(), CancelSignal::default()),
             slot.consume_message(request(), CancelSignal::default()),
         ];
         slot.switch(None);
-        let mut drained = wait_for_drained(serving.clone());
+        let mut drained = wait_for_drained(Arc::clone(&serving));
 
         for (left, call) in calls.into_iter().enumerate().rev() {
             assert!(still_waits(&mut drained).await, "{left} calls left");
@@ -262,7 +262,7 @@ mod tests {
     async fn killed_call_was_not_finished() {
         let slot = PluginSlot::new();
         let (_listener, serving) = serving(1);
-        slot.switch(Some(serving.clone()));
+        slot.switch(Some(Arc::clone(&serving)));
         let call = tokio::spawn(slot.consume_message(request(), CancelSignal::default()));
         slot.switch(None);
 
@@ -276,7 +276,7 @@ mod tests {
     async fn dropped_call_leaves_the_count() {
         let slot = PluginSlot::new();
         let (_listener, serving) = serving(1);
-        slot.switch(Some(serving.clone()));
+        slot.switch(Some(Arc::clone(&serving)));
         drop(slot.consume_message(request(), CancelSignal::default()));
 
         serving.drained().await;

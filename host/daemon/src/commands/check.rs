@@ -43,7 +43,7 @@ pub(crate) struct CheckArguments {
 /// See [`CheckArguments`].
 pub(crate) fn execute(
     global: &GlobalArguments,
-    arguments: CheckArguments,
+    arguments: &CheckArguments,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
     let overrides = overrides::collect(global, &arguments.host);

@@ -82,7 +82,7 @@ pub(crate) struct InvokeArguments {
 /// See [`InvokeArguments`].
 pub(crate) fn execute(
     global: &GlobalArguments,
-    arguments: InvokeArguments,
+    arguments: &InvokeArguments,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
     let overrides = overrides::collect(global, &HostArguments::default());
@@ -90,7 +90,7 @@ pub(crate) fn execute(
     let manifest = folder::find(&arguments.plugin)
         .map_err(|problem| refused(&[problem]))
         .and_then(|file| Manifest::load(&file).map_err(|problems| refused(&problems.0)))?;
-    let messages = input::messages(&arguments)?;
+    let messages = input::messages(arguments)?;
     let group = manifest.group_config();
     let requests = input::requests(&messages, &group)?;
 

@@ -138,7 +138,7 @@ impl Transcript {
                 self.machine.deploy(self.now);
             }
             ["done", step, generation] => {
-                self.step(generation, step, StepResult::Done { revision: None })
+                self.step(generation, step, StepResult::Done { revision: None });
             }
             ["done", step, generation, revision] => {
                 let number = revision[1..].parse().expect("rN");

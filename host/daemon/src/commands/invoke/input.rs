@@ -49,7 +49,7 @@ pub(super) fn messages(arguments: &InvokeArguments) -> anyhow::Result<Vec<Messag
             message_json::parse(text).with_context(|| format!("cannot use {}", file.display()))?
         }
         (None, None) if std::io::stdin().is_terminal() => Vec::new(),
-        (None, None) => lines(read(std::io::stdin(), "standard input")?),
+        (None, None) => lines(&read(std::io::stdin(), "standard input")?),
     };
     if messages.is_empty() {
         let how = "there is no message; give --body TEXT, --message FILE.json, or one body a line on standard input";
@@ -159,8 +159,8 @@ fn of_body(body: impl Into<Bytes>) -> MessageJson {
     }
 }
 
-fn lines(text: Bytes) -> Vec<MessageJson> {
-    let without_last_end = text.strip_suffix(b"\n").unwrap_or(&text);
+fn lines(text: &Bytes) -> Vec<MessageJson> {
+    let without_last_end = text.strip_suffix(b"\n").unwrap_or(text);
     if without_last_end.is_empty() {
         return Vec::new();
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn line_is_a_message_and_an_end_of_line_begins_none() {
         let bodies = |text: &'static str| {
-            let messages = lines(Bytes::from_static(text.as_bytes()));
+            let messages = lines(&Bytes::from_static(text.as_bytes()));
             messages
                 .into_iter()
                 .map(|message| message.body)
