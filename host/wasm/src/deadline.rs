@@ -3,21 +3,37 @@
 //!
 //! [`CallClock`] is shared by the store (whose epoch callback asks it every
 //! millisecond of guest code) and by [`guarded`], which polls the guest's future: it
-//! takes a run slot before the guest is entered, reads the thread's CPU clock around
-//! every poll, gives the slot back while an import waits, and wakes itself when the wall
-//! clock has run out. What was spent waiting for a slot is not billed.
+//! takes a run slot before the guest is entered, meters every poll, gives the slot back
+//! while an import waits, and wakes itself when the wall clock has run out. What was
+//! spent waiting for a slot is not billed.
+//!
+//! CPU time is the thread's CPU clock around each poll. That clock costs a system call
+//! (0.1 to 0.6 µs), which a call of a few microseconds would feel: an instance whose
+//! calls are short is metered by the wall clock, which differs only when the thread was
+//! taken off its core, and then by little ([`Meter`]).
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::UpdateDeadline;
 
+use crate::engine::Guards;
 use crate::run_slots::RunSlot;
+
+/// A poll longer than this is worth the thread's CPU clock.
+const SHORT_POLL: Duration = Duration::from_micros(100);
+/// Most that a poll metered by the wall clock is billed: beyond it the thread was
+/// certainly not running all the time. A poll that ended with an epoch tick had up to
+/// that tick.
+const SHORT_POLL_BILLED_MAX: Duration = Duration::from_micros(200);
+const TICK_POLL_BILLED_MAX: Duration = Duration::from_millis(1);
+/// Phases metered exactly after a poll that was not short.
+const EXACT_PHASES: u32 = 64;
 
 /// What one phase of a guest may take.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +48,22 @@ pub(crate) struct Budget {
 /// the task that polls the guest; atomics only because two owners share them.
 #[derive(Debug)]
 pub(crate) struct CallClock {
+    guards: Guards,
     origin: Instant,
     started: AtomicU64,
     wall_deadline: AtomicU64,
     compute_budget: AtomicU64,
     computed: AtomicU64,
-    entered_at: AtomicU64,
+    meter: Meter,
     yielded: AtomicBool,
+}
+
+/// Where the poll under way began, on which clock.
+#[derive(Debug, Default)]
+struct Meter {
+    entered_at: AtomicU64,
+    /// More than 0: the thread's CPU clock, for so many phases; else the wall clock.
+    exact_phases: AtomicU32,
 }
 
 /// The budget that ran out; travels as the error of the guest's call.
@@ -69,14 +94,15 @@ pub(crate) enum Interruption {
 }
 
 impl CallClock {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(guards: Guards) -> Self {
         Self {
+            guards,
             origin: Instant::now(),
             started: AtomicU64::new(0),
             wall_deadline: AtomicU64::new(0),
             compute_budget: AtomicU64::new(0),
             computed: AtomicU64::new(0),
-            entered_at: AtomicU64::new(0),
+            meter: Meter::default(),
             yielded: AtomicBool::new(false),
         }
     }
@@ -93,6 +119,7 @@ impl CallClock {
             .store(nanoseconds(budget.compute), Ordering::Relaxed);
         self.computed.store(0, Ordering::Relaxed);
         self.yielded.store(false, Ordering::Relaxed);
+        self.meter.begin_phase();
     }
 
     /// Wall clock since the phase began, slot waits included.
@@ -118,15 +145,15 @@ impl CallClock {
     /// code. Each tick yields to the runtime, so that a computing guest never holds the
     /// tasks that were queued behind it.
     pub(crate) fn tick(&self) -> wasmtime::Result<UpdateDeadline> {
-        let entered_at = self.entered_at.load(Ordering::Relaxed);
+        let now = self.now();
         let computed = self
             .computed
             .load(Ordering::Relaxed)
-            .saturating_add(thread_cpu().saturating_sub(entered_at));
+            .saturating_add(self.meter.used_at_tick(now));
         if computed >= self.compute_budget.load(Ordering::Relaxed) {
             return Err(wasmtime::Error::new(Exceeded::Compute));
         }
-        if self.now() >= self.wall_deadline.load(Ordering::Relaxed) {
+        if now >= self.wall_deadline.load(Ordering::Relaxed) {
             return Err(wasmtime::Error::new(Exceeded::Wall));
         }
         self.yielded.store(true, Ordering::Relaxed);
@@ -134,14 +161,20 @@ impl CallClock {
     }
 
     fn enter(&self) {
-        self.entered_at.store(thread_cpu(), Ordering::Relaxed);
+        if self.guards == Guards::On {
+            self.meter.enter(self.now());
+        }
     }
 
     /// Whether the poll ended because of an epoch tick.
     fn leave(&self) -> bool {
-        let used = thread_cpu().saturating_sub(self.entered_at.load(Ordering::Relaxed));
+        if self.guards == Guards::OffForBenchmarks {
+            return false;
+        }
+        let yielded = self.yielded.swap(false, Ordering::Relaxed);
+        let used = self.meter.leave(self.now(), yielded);
         self.computed.fetch_add(used, Ordering::Relaxed);
-        self.yielded.swap(false, Ordering::Relaxed)
+        yielded
     }
 
     fn not_billed(&self, waited: Duration) {
@@ -155,6 +188,56 @@ impl CallClock {
 
     fn now(&self) -> u64 {
         nanoseconds(self.origin.elapsed())
+    }
+}
+
+impl Meter {
+    fn begin_phase(&self) {
+        let exact_phases = self.exact_phases.load(Ordering::Relaxed);
+        self.exact_phases
+            .store(exact_phases.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    fn is_exact(&self) -> bool {
+        self.exact_phases.load(Ordering::Relaxed) > 0
+    }
+
+    fn enter(&self, now: u64) {
+        let entered_at = if self.is_exact() { thread_cpu() } else { now };
+        self.entered_at.store(entered_at, Ordering::Relaxed);
+    }
+
+    /// Of the poll under way, so far.
+    fn used(&self, now: u64) -> u64 {
+        let at = if self.is_exact() { thread_cpu() } else { now };
+        at.saturating_sub(self.entered_at.load(Ordering::Relaxed))
+    }
+
+    /// A tick that came late is not the guest's fault.
+    fn used_at_tick(&self, now: u64) -> u64 {
+        let used = self.used(now);
+        if self.is_exact() {
+            used
+        } else {
+            used.min(nanoseconds(TICK_POLL_BILLED_MAX))
+        }
+    }
+
+    /// What the poll is billed.
+    fn leave(&self, now: u64, yielded: bool) -> u64 {
+        let used = self.used(now);
+        if self.is_exact() {
+            return used;
+        }
+        if yielded || used > nanoseconds(SHORT_POLL) {
+            self.exact_phases.store(EXACT_PHASES, Ordering::Relaxed);
+        }
+        let billed_max = if yielded {
+            TICK_POLL_BILLED_MAX
+        } else {
+            SHORT_POLL_BILLED_MAX
+        };
+        used.min(nanoseconds(billed_max))
     }
 }
 
@@ -216,4 +299,42 @@ fn thread_cpu() -> u64 {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_polls_are_metered_by_the_wall_clock() {
+        let meter = Meter::default();
+        meter.begin_phase();
+        meter.enter(1_000);
+        assert_eq!(meter.leave(21_000, false), 20_000);
+        assert!(!meter.is_exact());
+    }
+
+    #[test]
+    fn long_poll_is_billed_little_once_and_exactly_from_then_on() {
+        let meter = Meter::default();
+        meter.enter(0);
+        // The thread was taken off its core for 10 ms.
+        assert_eq!(meter.leave(10_000_000, false), 200_000);
+        for _ in 0..EXACT_PHASES - 1 {
+            meter.begin_phase();
+            assert!(meter.is_exact());
+        }
+        meter.begin_phase();
+        assert!(!meter.is_exact(), "short calls are short again");
+    }
+
+    #[test]
+    fn poll_that_ended_with_a_tick_had_at_most_the_tick() {
+        let meter = Meter::default();
+        meter.enter(0);
+        assert_eq!(meter.leave(900_000, true), 900_000);
+        meter.exact_phases.store(0, Ordering::Relaxed);
+        meter.enter(0);
+        assert_eq!(meter.leave(9_000_000, true), 1_000_000);
+    }
 }

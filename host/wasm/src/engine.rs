@@ -48,6 +48,19 @@ pub struct EngineConfig {
     pub instances_max: u32,
     /// Guests that compute at once: the cores.
     pub run_slots: usize,
+    /// On, but for the benchmark that measures what they cost.
+    pub guards: Guards,
+}
+
+/// Whether limits and deadlines are attached at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Guards {
+    /// Always.
+    #[default]
+    On,
+    /// No limit, no deadline, no metering: a guest can do whatever it likes. Here so
+    /// that a benchmark can show what guarding costs.
+    OffForBenchmarks,
 }
 
 impl Default for EngineConfig {
@@ -55,6 +68,7 @@ impl Default for EngineConfig {
         Self {
             instances_max: 1000,
             run_slots: std::thread::available_parallelism().map_or(1, usize::from),
+            guards: Guards::On,
         }
     }
 }
@@ -71,6 +85,7 @@ struct Shared {
     compiler: Compiler,
     slots: Arc<RunSlots>,
     ticker: Ticker,
+    guards: Guards,
 }
 
 /// One of the two engines and its linker.
@@ -94,18 +109,21 @@ impl Engine {
     /// # Errors
     /// When wasmtime does not work on this machine at all.
     pub fn new(config: &EngineConfig, observer: &Observer) -> Result<Self, EngineError> {
-        let on_demand = Allocator::new(&settings())?;
+        let on_demand = Allocator::new(&settings(config.guards))?;
         let pool = match config.instances_max {
             0 => None,
-            instances_max => match Allocator::new(&pooled(settings(), instances_max)) {
-                Ok(pool) => Some(pool),
-                Err(error) => {
-                    observer(&Event::PoolRefused {
-                        reason: error.to_string(),
-                    });
-                    None
+            instances_max => {
+                let settings = pooled(settings(config.guards), instances_max);
+                match Allocator::new(&settings) {
+                    Ok(pool) => Some(pool),
+                    Err(error) => {
+                        observer(&Event::PoolRefused {
+                            reason: error.to_string(),
+                        });
+                        None
+                    }
                 }
-            },
+            }
         };
         let mut engines = vec![on_demand.engine.clone()];
         engines.extend(pool.as_ref().map(|pool| pool.engine.clone()));
@@ -116,6 +134,7 @@ impl Engine {
                 compiler: Compiler::new(),
                 slots: Arc::new(RunSlots::new(config.run_slots)),
                 ticker: Ticker::start(engines)?,
+                guards: config.guards,
             }),
         })
     }
@@ -170,6 +189,10 @@ impl Engine {
         &self.shared.on_demand
     }
 
+    pub(crate) fn guards(&self) -> Guards {
+        self.shared.guards
+    }
+
     pub(crate) fn slots(&self) -> &Arc<RunSlots> {
         &self.shared.slots
     }
@@ -192,13 +215,13 @@ impl Allocator {
 }
 
 /// Everything that decides how code is compiled and run, for both engines.
-fn settings() -> Config {
+fn settings(guards: Guards) -> Config {
     let mut config = Config::new();
     config
         // With it plain calls cost two to five times as much; guests that need it are
         // refused (`component.rs`).
         .concurrency_support(false)
-        .epoch_interruption(true)
+        .epoch_interruption(guards == Guards::On)
         .memory_init_cow(true)
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(FIBRE_STACK_BYTES)

@@ -130,7 +130,7 @@ impl Maker {
         on_demand: bool,
         slot: &mut RunSlot,
     ) -> Option<Result<Instance, NoInstance>> {
-        let mut store = store::new(&allocator.engine, &self.plugin);
+        let mut store = store::new(&allocator.engine, &self.plugin, self.engine.guards());
         let clock = Arc::clone(&store.data().clock);
         clock.arm(self.budget());
         let instantiated = guarded(slot, &clock, linked.pre.instantiate_async(&mut store)).await;

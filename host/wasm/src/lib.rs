@@ -38,7 +38,7 @@ mod store;
 
 pub use artefact::Artefact;
 pub use component::{COMPONENT_BYTES_MAX, CheckedComponent, ComponentProblem, ListenerKind};
-pub use engine::{Engine, EngineConfig, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES};
+pub use engine::{Engine, EngineConfig, Guards, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES};
 pub use error::{EngineError, LoadError};
 pub use event::{
     AnswerProblem, CallReport, Event, FailureKind, FailureRecord, LogLevel, LogLine, LogSource,

@@ -8,6 +8,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::deadline::CallClock;
+use crate::engine::Guards;
 use crate::event::LogSource;
 use crate::imports::stdio::GuestOutput;
 use crate::limits::{self, MemoryLimiter, RANDOM_BYTES_MAX};
@@ -56,11 +57,11 @@ impl WasiView for State {
 
 /// A store with every limit attached. The engine decides whether its instances come
 /// from the pool.
-pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>) -> Store<State> {
+pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guards) -> Store<State> {
     let lines = Arc::new(LogLines::new());
     let state = State {
         plugin: Arc::clone(plugin),
-        clock: Arc::new(CallClock::new()),
+        clock: Arc::new(CallClock::new(guards)),
         memory: MemoryLimiter::new(&plugin.config.limits),
         table: ResourceTable::new(),
         wasi: sealed_wasi(plugin, &lines),
@@ -68,7 +69,7 @@ pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>) -> Store<Stat
         call: None,
     };
     let mut store = Store::new(engine, state);
-    limits::attach(&mut store, &plugin.config.limits);
+    limits::attach(&mut store, &plugin.config.limits, guards);
     store
 }
 

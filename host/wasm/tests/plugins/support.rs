@@ -30,6 +30,7 @@ pub fn engine() -> &'static Engine {
         let config = EngineConfig {
             instances_max: 64,
             run_slots: 2,
+            ..EngineConfig::default()
         };
         let ignore: Observer = Arc::new(|_: &Event| {});
         Engine::new(&config, &ignore).expect("wasmtime runs here")
