@@ -11,6 +11,7 @@ mod cli;
 mod commands;
 mod config;
 mod exit;
+mod identity;
 mod message_json;
 mod output;
 mod runtime;
