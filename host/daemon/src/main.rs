@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+mod app;
 mod cli;
 mod commands;
 mod config;

@@ -101,7 +101,7 @@ pub(crate) fn execute(
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
     protocol::topic::check_topic_name(&arguments.topic)
-        .map_err(|error| UsageError(format!("topic \"{}\": {error}", arguments.topic)))?;
+        .map_err(|error| UsageError(error.to_string()))?;
     let overrides = overrides::collect(global, &HostArguments::default());
     let log = log_config(overrides)?;
     telemetry::log::init(&log);
@@ -293,7 +293,8 @@ fn explained(error: SendError, arguments: &SendArguments) -> anyhow::Error {
                 .to_owned()
         }
         SendError::Broker { .. } => "the broker's words say what it wants".to_owned(),
-        SendError::Illegal { .. } => "correct the message".to_owned(),
+        // It names its remedy.
+        SendError::Illegal { .. } => return error.into(),
         SendError::Overloaded { .. } | SendError::Stopped => "try again".to_owned(),
     };
     anyhow::anyhow!("{error}; {remedy}")

@@ -1,0 +1,181 @@
+//! `App`: builds the parts of a host in order, and stops them in reverse.
+//!
+//! What tenants share (engine, compile cache, permits) is made once; a [`Tenant`] has one
+//! client for its cluster and a plugin for each manifest. Which tenants and plugins there
+//! are, and when to stop, is the commands' business (`run`, `dev`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use consumer::GroupConfig;
+use consumer::listener::MessageListener;
+use driver::{Driver, DriverConfig, DriverError, HostPermits};
+use plugin_lifecycle::compile_cache::CompileCache;
+use plugin_lifecycle::runner::LOADS_MAX;
+use plugin_lifecycle::{DeployError, Manifest, Plugin, RunnerConfig};
+use protocol::Address;
+use tokio::sync::Semaphore;
+
+use crate::config::HostConfig;
+use crate::identity;
+use crate::telemetry::Telemetry;
+
+/// What is left of a plugin when its client has stopped: no calls, guests to shut down.
+const PLUGIN_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the tenants of a host share.
+#[derive(Debug)]
+pub(crate) struct App {
+    host: HostConfig,
+    telemetry: Telemetry,
+    engine: wasm::Engine,
+    cache: Arc<CompileCache>,
+    permits: HostPermits,
+    loads: Arc<Semaphore>,
+}
+
+/// One client and its plugins.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    name: Arc<str>,
+    driver: Driver,
+    runner: RunnerConfig,
+}
+
+/// A cluster, and how much of the host it may use.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantSettings {
+    pub(crate) name: Arc<str>,
+    pub(crate) namesrv_addr: Vec<Address>,
+    pub(crate) calls_max: u32,
+    pub(crate) buffer_bytes: u64,
+}
+
+/// Why a plugin does not serve.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// Its component does not work.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+    /// Its group was not taken in.
+    #[error(transparent)]
+    Subscribe(#[from] DriverError),
+}
+
+impl App {
+    /// Starts the engine and opens the compile cache. A cache that cannot be used costs
+    /// time only.
+    ///
+    /// # Errors
+    /// When WebAssembly does not run on this machine.
+    pub(crate) fn new(host: HostConfig, telemetry: Telemetry) -> anyhow::Result<Self> {
+        let everybody = Arc::from("");
+        let config = wasm::EngineConfig {
+            instances_max: host.instances_max,
+            ..wasm::EngineConfig::default()
+        };
+        let engine = wasm::Engine::new(&config, &telemetry.wasm_observer(&everybody))
+            .context("cannot run WebAssembly")?;
+        let observer = telemetry.plugin_observer(&everybody);
+        let cache = Arc::new(CompileCache::open_or_off(&host.cache_dir, &observer));
+        let permits = HostPermits::new(usize::try_from(host.calls_max).unwrap_or(usize::MAX));
+        Ok(Self {
+            host,
+            telemetry,
+            engine,
+            cache,
+            permits,
+            loads: Arc::new(Semaphore::new(LOADS_MAX)),
+        })
+    }
+
+    /// Starts a tenant's client; it connects when a group or a message asks for it.
+    /// Needs a tokio runtime.
+    pub(crate) fn start_tenant(&self, settings: TenantSettings) -> Tenant {
+        let TenantSettings {
+            name,
+            namesrv_addr,
+            calls_max,
+            buffer_bytes,
+        } = settings;
+        let mut client = identity::client_config(namesrv_addr);
+        client.buffer_bytes = buffer_bytes;
+        let mut config = DriverConfig::new(client);
+        config.permits = self.permits.clone();
+        config.calls_max = usize::try_from(calls_max).unwrap_or(usize::MAX);
+        config.drain_timeout = self.host.drain_timeout;
+        let driver = Driver::start(config, self.telemetry.driver_observer(&name));
+        let runner = RunnerConfig {
+            engine: self.engine.clone(),
+            cache: Arc::clone(&self.cache),
+            producer: driver.producer(),
+            drain_timeout: self.host.drain_timeout,
+            observer: self.telemetry.plugin_observer(&name),
+            wasm_observer: self.telemetry.wasm_observer(&name),
+            loads: Arc::clone(&self.loads),
+        };
+        Tenant {
+            name,
+            driver,
+            runner,
+        }
+    }
+}
+
+impl Tenant {
+    /// As the configuration has it.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The tenant's client.
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// A plugin without a revision.
+    pub(crate) fn start_plugin(&self, manifest: &Manifest) -> Plugin {
+        Plugin::start(manifest.name().clone(), self.runner.clone())
+    }
+
+    /// Loads the plugin, then takes its group in: from then on it is called as messages
+    /// come, and waits for servers and topics that are not there yet.
+    ///
+    /// # Errors
+    /// Why it does not serve.
+    pub(crate) async fn serve(&self, manifest: Manifest) -> Result<Plugin, ServeError> {
+        let plugin = self.start_plugin(&manifest);
+        let group = manifest.group_config();
+        if let Err(error) = plugin.deploy(Arc::new(manifest)).await {
+            plugin.stop(tokio::time::Instant::now()).await;
+            return Err(error.into());
+        }
+        self.subscribe(group, plugin.listener()).await?;
+        Ok(plugin)
+    }
+
+    /// Takes a group in.
+    ///
+    /// # Errors
+    /// When it is there already, or the client stops.
+    pub(crate) async fn subscribe(
+        &self,
+        group: GroupConfig,
+        listener: Arc<dyn MessageListener>,
+    ) -> Result<(), DriverError> {
+        self.driver.subscribe(group, listener).await
+    }
+
+    /// Stops in order: no more pulls and calls, calls under way may end within the drain
+    /// timeout, offsets are committed, groups are left; then the plugins end. Returns how
+    /// many calls were killed.
+    pub(crate) async fn stop(&self, plugins: Vec<Plugin>, drain_timeout: Duration) -> u32 {
+        let report = self.driver.stop(drain_timeout).await;
+        let deadline = tokio::time::Instant::now() + PLUGIN_STOP_TIMEOUT;
+        for plugin in plugins {
+            plugin.stop(deadline).await;
+        }
+        report.killed_calls
+    }
+}
