@@ -63,6 +63,8 @@ pub mod status;
 pub mod testing;
 
 #[cfg(test)]
+mod random_histories;
+#[cfg(test)]
 mod transcripts;
 
 pub use client::{Client, GroupId, SendId, SubscribeError};

@@ -43,6 +43,14 @@ impl Cluster {
         Address::new(&format!("10.0.0.{}", last.saturating_sub(b'a') + 1), 10911)
     }
 
+    /// The answer to anything but a pull.
+    ///
+    /// # Panics
+    /// When asked to serve a pull.
+    pub fn healthy(&mut self, request: &Request) -> Result<Response, RequestError> {
+        self.answer(request).expect("not a pull")
+    }
+
     fn answer(&mut self, request: &Request) -> Option<Result<Response, RequestError>> {
         let offsets = |queue| self.offsets.get(queue).copied().unwrap_or_default();
         let offset = |value| Some(Ok(Response::Offset(QueueOffset(value))));
@@ -136,6 +144,7 @@ pub struct Harness {
     requests_seen: usize,
     calls: Vec<(usize, Arc<ConsumeRequest>)>,
     calls_seen: usize,
+    commits: Vec<(MessageQueue, u64)>,
 }
 
 /// Our id.
@@ -167,6 +176,7 @@ impl Harness {
             requests_seen: 0,
             calls: Vec::new(),
             calls_seen: 0,
+            commits: Vec::new(),
         }
     }
 
@@ -363,6 +373,30 @@ impl Harness {
             .collect()
     }
 
+    /// An open request, by a part of its line.
+    ///
+    /// # Panics
+    /// When none matches.
+    pub fn request(&self, matches: &str) -> &PendingRequest {
+        let found = self
+            .requests
+            .iter()
+            .find(|(number, pending)| describe::request(*number, pending).contains(matches));
+        &found.expect("an open request").1
+    }
+
+    /// Offsets that were told to brokers since the last look, pulls included.
+    pub fn take_commits(&mut self) -> Vec<(MessageQueue, u64)> {
+        std::mem::take(&mut self.commits)
+    }
+
+    /// Calls under way, with their numbers.
+    pub fn numbered_calls(&self) -> impl Iterator<Item = (usize, Arc<ConsumeRequest>)> {
+        self.calls
+            .iter()
+            .map(|(number, request)| (*number, Arc::clone(request)))
+    }
+
     /// Calls under way.
     pub fn calls(&self) -> impl Iterator<Item = &Arc<ConsumeRequest>> {
         self.calls.iter().map(|(_, request)| request)
@@ -397,6 +431,18 @@ impl Harness {
             self.requests_seen += 1;
             let line = describe::request(self.requests_seen, &pending);
             self.written.push_str(&format!("  {line}\n"));
+            match &pending.request {
+                Request::UpdateConsumerOffset {
+                    queue,
+                    commit_offset,
+                    ..
+                } => self.commits.push((queue.clone(), commit_offset.0)),
+                Request::PullMessage(pull) if pull.commit => {
+                    let offset = pull.commit_offset.map_or(0, |offset| offset.0);
+                    self.commits.push((pull.queue.clone(), offset));
+                }
+                _ => {}
+            }
             if !pending.oneway {
                 self.requests.push((self.requests_seen, pending));
             }
