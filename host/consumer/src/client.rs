@@ -86,6 +86,8 @@ pub struct Client {
     pub(crate) changed_offsets: Vec<Epoch>,
     pub(crate) releases: EpochTable<Release>,
     pub(crate) held_bytes: u64,
+    /// Since the last input was settled.
+    pub(crate) memory_given_back: bool,
     /// Queues that are not pulled until memory is given back.
     pub(crate) buffer_waiters: VecDeque<Epoch>,
 
@@ -162,6 +164,7 @@ impl Client {
             changed_offsets: Vec::new(),
             releases: EpochTable::default(),
             held_bytes: 0,
+            memory_given_back: false,
             buffer_waiters: VecDeque::new(),
             ready_groups: VecDeque::new(),
             calls: EpochTable::default(),
@@ -448,6 +451,7 @@ impl Client {
     fn settle(&mut self, now: Instant) {
         debug_assert!(self.now <= now, "time went back");
         self.now = now;
+        self.wake_buffer_waiters(now);
         self.send_waiting_back(now);
         self.send_owed_heartbeats(now);
         self.tell_when_stopped();

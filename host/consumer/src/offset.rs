@@ -91,7 +91,6 @@ impl Client {
     pub(crate) fn finished(&mut self, epoch: Epoch, now: Instant) {
         self.advance_offset(epoch, now);
         self.end_flow_control(epoch, now);
-        self.wake_buffer_waiters(now);
     }
 
     fn advance_offset(&mut self, epoch: Epoch, now: Instant) {
@@ -243,7 +242,7 @@ impl Client {
         for timer in crate::group::AssignedQueue::timers(epoch) {
             self.timers.cancel(timer);
         }
-        self.held_bytes -= queue.process_queue.held_bytes();
+        self.give_memory_back(queue.process_queue.held_bytes());
         if let Some(group) = self.groups.get_mut(queue.group) {
             group.topics[queue.topic_index].held.remove(&queue.queue);
             if let Some(offset) = queue.commit.confirmed() {

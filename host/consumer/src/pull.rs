@@ -198,9 +198,23 @@ impl Client {
         }
     }
 
-    /// Pulls what waited for memory, as many queues as there may be room for.
+    /// Answers were finished to their last message.
+    pub(crate) fn give_memory_back(&mut self, bytes: u64) {
+        self.held_bytes -= bytes;
+        self.memory_given_back |= bytes > 0;
+    }
+
+    /// Pulls what waited for memory, as many queues as there may be room for. Not before
+    /// a quarter is free, or answers would be asked for only to be thrown away.
     pub(crate) fn wake_buffer_waiters(&mut self, now: Instant) {
-        let mut room = self.config.buffer_bytes.saturating_sub(self.held_bytes);
+        if !std::mem::take(&mut self.memory_given_back) || self.buffer_waiters.is_empty() {
+            return;
+        }
+        let bound = self.config.buffer_bytes;
+        if self.held_bytes > bound - bound / 4 {
+            return;
+        }
+        let mut room = bound - self.held_bytes;
         while room > 0 {
             let Some(epoch) = self.buffer_waiters.pop_front() else {
                 return;

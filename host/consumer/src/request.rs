@@ -640,3 +640,6 @@ pub struct ServerRequest {
     /// As it came.
     pub command: RemotingCommand,
 }
+
+#[cfg(test)]
+mod tests;

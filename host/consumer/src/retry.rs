@@ -227,7 +227,7 @@ impl Client {
         let before = queue.process_queue.held_bytes();
         let removed = queue.process_queue.remove_failed(back.message.offset);
         debug_assert!(removed, "a message went back twice");
-        self.held_bytes -= before - queue.process_queue.held_bytes();
+        let held = before - queue.process_queue.held_bytes();
         let offset = back.message.offset;
         if let Some(group) = self.groups.get(back.group) {
             let consumer_group = Arc::clone(&group.name);
@@ -251,6 +251,7 @@ impl Client {
                 },
             });
         }
+        self.give_memory_back(held);
         self.finished(back.queue, now);
         self.leave_further(back.group);
     }

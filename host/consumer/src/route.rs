@@ -25,8 +25,8 @@ use crate::timers::{
 
 /// Queues of a topic on one broker that are believed; more is a mistake or an attack.
 const QUEUES_PER_BROKER_MAX: u32 = 65_536;
-/// Topics that are only sent to, kept at once.
-const SEND_ONLY_TOPICS_MAX: usize = 1_024;
+/// With so many topics, those that nobody needs any more are forgotten.
+const TOPICS_SWEPT_FROM: usize = 1_024;
 
 /// A broker makes a group's retry topic with the first heartbeat and tells the name
 /// servers when it likes: so many times it is asked for every second.
@@ -43,6 +43,7 @@ pub(crate) struct Routes {
     pub(crate) name_servers: NameServers,
     pub(crate) topics: EpochTable<Topic>,
     topic_names: BTreeMap<Arc<str>, Epoch>,
+    sweep_at: usize,
     brokers: Vec<Broker>,
     broker_names: BTreeMap<Arc<str>, BrokerId>,
     pub(crate) peers: EpochTable<Peer>,
@@ -123,6 +124,7 @@ impl Routes {
             name_servers: NameServers::new(name_servers),
             topics: EpochTable::default(),
             topic_names: BTreeMap::new(),
+            sweep_at: TOPICS_SWEPT_FROM,
             brokers: Vec::new(),
             broker_names: BTreeMap::new(),
             peers: EpochTable::default(),
@@ -135,8 +137,9 @@ impl Routes {
         if let Some(&epoch) = self.topic_names.get(name) {
             return epoch;
         }
-        if self.topics.len() >= SEND_ONLY_TOPICS_MAX {
+        if self.topics.len() >= self.sweep_at {
             self.forget_unused_topics();
+            self.sweep_at = TOPICS_SWEPT_FROM.max(2 * self.topics.len());
         }
         let name: Arc<str> = name.into();
         let epoch = self.topics.insert(Topic {

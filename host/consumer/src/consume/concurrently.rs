@@ -123,7 +123,7 @@ impl Client {
             let fates = (0..messages).map(|index| outcomes.fate(index));
             returned = fates.filter(|&fate| fate == Fate::Returned).count();
         }
-        self.held_bytes -= held_before - queue.process_queue.held_bytes();
+        let held = held_before - queue.process_queue.held_bytes();
         let returned = u32::try_from(returned).unwrap_or(u32::MAX);
         let failures = u32::try_from(failed.len()).unwrap_or(u32::MAX);
         if let Outcomes::Each(each) = outcomes
@@ -149,6 +149,7 @@ impl Client {
             self.send_back(call.queue, message, verdict);
         }
         self.failed_messages = failed;
+        self.give_memory_back(held);
         self.finished(call.queue, now);
         self.queue_ready(call.queue);
     }

@@ -125,9 +125,13 @@ impl Client {
 
     /// Chooses a queue and asks its broker, or waits for a route.
     fn try_send(&mut self, epoch: Epoch, now: Instant) {
-        let Some(send) = self.sends.get(epoch) else {
+        let Some(send) = self.sends.get_mut(epoch) else {
             return;
         };
+        if !self.routes.topics.contains(send.topic) {
+            // Forgotten meanwhile.
+            send.topic = self.routes.topic(&send.topic_name);
+        }
         let topic = send.topic;
         let Some(route) = self.routes.topics.get(topic) else {
             return;

@@ -136,6 +136,8 @@ pub struct Harness {
     pub cluster: Cluster,
     /// Calls that may be under way.
     pub permits: usize,
+    /// Bodies of answers to brokers are written down.
+    pub shows_bodies: bool,
     /// Events are written down.
     pub shows_events: bool,
     now: Instant,
@@ -170,6 +172,7 @@ impl Harness {
             },
             permits: usize::MAX,
             shows_events: true,
+            shows_bodies: false,
             now,
             written: String::new(),
             requests: Vec::new(),
@@ -461,6 +464,10 @@ impl Harness {
         }
         while let Some((_, answer)) = self.client.poll_answer() {
             self.written.push_str(&format!("  answer: {answer:?}\n"));
+            if self.shows_bodies && !answer.body.is_empty() {
+                let body = String::from_utf8_lossy(&answer.body);
+                self.written.push_str(&format!("    {body}\n"));
+            }
         }
         while let Some(event) = self.client.poll_event() {
             if self.shows_events {
