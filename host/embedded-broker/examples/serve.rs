@@ -21,10 +21,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let _ = writeln!(std::io::stderr(), "{event:?}");
     });
     let broker = EmbeddedBroker::start(config).await?;
-    writeln!(
-        std::io::stdout(),
-        "name server and broker: {}",
-        broker.namesrv_addr()
-    )?;
+    writeln!(std::io::stdout(), "name server: {}", broker.namesrv_addr())?;
     std::future::pending().await
 }

@@ -1,5 +1,10 @@
-//! Feature `server`: the broker behind a real port, which serves as name server and
-//! broker alike.
+//! Feature `server`: the broker behind two real ports, one as name server and one as
+//! broker.
+//!
+//! The machine would serve both on one port, but Java's client sends its first heartbeat
+//! when its connection to a *broker* becomes active; where that address is also the name
+//! server's, it has long been connected when it learns of the broker, and stays out of
+//! its group for 30 s. RocketMQ: `MQClientInstance`'s `ChannelEventListener`.
 //!
 //! Connections' tasks feed the machine themselves, under one lock that is held for one
 //! input and never across a wait. A task and a channel in its place would have to lose
@@ -29,10 +34,13 @@ pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 /// What a server is told when it starts.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Where the name server listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where clients are sent, if that is not where it listens: behind a proxy, or when
-    /// it listens on all addresses, which is said to be the loopback one otherwise.
+    /// Where the broker listens; port 0 takes a free one.
+    pub broker_listen: SocketAddr,
+    /// Where clients are sent, if that is not where the broker listens: behind a proxy,
+    /// or when it listens on all addresses, which is said to be the loopback one
+    /// otherwise.
     pub advertised: Option<Address>,
     /// Everything else. Its `store_host` and `advertised` are set from the two above.
     pub broker: BrokerConfig,
@@ -43,12 +51,20 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The defaults at this address, with nobody listening to events.
+    /// The defaults with the name server at this address and the broker at the next
+    /// port, or at a free one if this is 0; nobody listens to events.
     pub fn listening_on(listen: SocketAddr) -> Self {
+        let broker_port = match listen.port() {
+            0 => 0,
+            u16::MAX => u16::MAX - 1,
+            port => port + 1,
+        };
+        let broker_listen = SocketAddr::new(listen.ip(), broker_port);
         Self {
             listen,
+            broker_listen,
             advertised: None,
-            broker: BrokerConfig::listening_on(listen),
+            broker: BrokerConfig::listening_on(broker_listen),
             remoting: remoting::ServerConfig::default(),
             observer: Arc::new(|_| {}),
         }
@@ -59,6 +75,7 @@ impl fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerConfig")
             .field("listen", &self.listen)
+            .field("broker_listen", &self.broker_listen)
             .field("advertised", &self.advertised)
             .field("broker", &self.broker)
             .finish_non_exhaustive()
@@ -81,16 +98,32 @@ pub struct StartError {
 /// A running name server and broker. Dropping it stops it without waiting.
 pub struct EmbeddedBroker {
     shared: Arc<Shared>,
-    server: ServerHandle,
+    servers: Servers,
     timer: JoinHandle<()>,
-    address: Address,
+    namesrv_addr: Address,
+    broker_addr: Address,
+}
+
+/// Both ports.
+#[derive(Clone)]
+struct Servers {
+    namesrv: ServerHandle,
+    broker: ServerHandle,
+}
+
+/// Which port a connection came to: the lowest bit of its number in the machine, since
+/// each server counts its own connections.
+#[derive(Clone, Copy)]
+enum Port {
+    Namesrv = 0,
+    Broker = 1,
 }
 
 struct Shared {
     machine: Mutex<Machine>,
-    /// Set before anybody can know the port; taken out on drop, because the server holds
-    /// its handler, which is this.
-    server: RwLock<Option<ServerHandle>>,
+    /// Set before anybody can know the ports; taken out on drop, because a server holds
+    /// its handler, which holds this.
+    servers: RwLock<Option<Servers>>,
     /// The timer has to look at its next time again.
     timer_changed: Notify,
     observer: Observer,
@@ -121,6 +154,7 @@ impl EmbeddedBroker {
     pub async fn start(config: ServerConfig) -> Result<Self, StartError> {
         let ServerConfig {
             listen,
+            broker_listen,
             advertised,
             mut broker,
             remoting,
@@ -131,49 +165,47 @@ impl EmbeddedBroker {
         let unix_now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
-        set_address(&mut broker, listen, advertised.as_ref());
+        set_address(&mut broker, broker_listen, advertised.as_ref());
         let shared = Arc::new(Shared {
             machine: Mutex::new(Machine {
                 broker: Broker::new(broker, Instant::ORIGIN, unix_now),
                 scheduled: None,
             }),
-            server: RwLock::new(None),
+            servers: RwLock::new(None),
             timer_changed: Notify::new(),
             observer,
             origin,
         });
-        let server = Server::bind(listen, remoting, Arc::new(Handler(Arc::clone(&shared))))
-            .await
-            .map_err(|source| StartError { listen, source })?;
-        let address = {
+        let servers = Servers {
+            broker: bind(&shared, Port::Broker, broker_listen, remoting.clone()).await?,
+            namesrv: bind(&shared, Port::Namesrv, listen, remoting).await?,
+        };
+        let broker_addr = {
             let mut machine = shared.lock();
             let config = machine.broker.config_mut();
-            set_address(config, server.local_addr(), advertised.as_ref());
+            set_address(config, servers.broker.local_addr(), advertised.as_ref());
             config.advertised.clone()
         };
-        shared.set_server(Some(server.clone()));
+        let namesrv = reachable(servers.namesrv.local_addr());
+        shared.set_servers(Some(servers.clone()));
         let timer = tokio::spawn(Arc::clone(&shared).run_timer());
         Ok(Self {
             shared,
-            server,
+            servers,
             timer,
-            address,
+            namesrv_addr: Address::new(&namesrv.ip().to_string(), namesrv.port()),
+            broker_addr,
         })
     }
 
     /// What clients are given as name server.
     pub fn namesrv_addr(&self) -> &Address {
-        &self.address
+        &self.namesrv_addr
     }
 
-    /// Where the broker is: the same port.
+    /// Where routes send them.
     pub fn broker_addr(&self) -> &Address {
-        &self.address
-    }
-
-    /// Where it listens.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
+        &self.broker_addr
     }
 
     /// Looks at the machine, or commands it; what that gives is sent out. The broker
@@ -183,16 +215,18 @@ impl EmbeddedBroker {
     }
 
     /// Stops listening, sends what is still queued, closes all connections, ends the
-    /// timer. The port is free afterwards; the messages are gone.
+    /// timer. The ports are free afterwards; the messages are gone.
     pub async fn stop(self) {
-        self.server.shutdown().await;
+        self.servers.namesrv.shutdown().await;
+        self.servers.broker.shutdown().await;
     }
 }
 
 impl fmt::Debug for EmbeddedBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedBroker")
-            .field("address", &self.address)
+            .field("namesrv_addr", &self.namesrv_addr)
+            .field("broker_addr", &self.broker_addr)
             .finish_non_exhaustive()
     }
 }
@@ -200,42 +234,82 @@ impl fmt::Debug for EmbeddedBroker {
 impl Drop for EmbeddedBroker {
     fn drop(&mut self) {
         self.timer.abort();
-        self.shared.set_server(None);
+        self.shared.set_servers(None);
     }
 }
 
-/// Where the broker says it is. All addresses are no address: then it is this machine.
+async fn bind(
+    shared: &Arc<Shared>,
+    port: Port,
+    listen: SocketAddr,
+    config: remoting::ServerConfig,
+) -> Result<ServerHandle, StartError> {
+    let handler = Handler {
+        shared: Arc::clone(shared),
+        port,
+    };
+    Server::bind(listen, config, Arc::new(handler))
+        .await
+        .map_err(|source| StartError { listen, source })
+}
+
 fn set_address(config: &mut BrokerConfig, listening: SocketAddr, advertised: Option<&Address>) {
+    let address = reachable(listening);
+    config.store_host = address;
+    config.advertised = advertised
+        .cloned()
+        .unwrap_or_else(|| Address::new(&address.ip().to_string(), address.port()));
+}
+
+/// All addresses are no address: then it is this machine's own.
+fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    config.store_host = SocketAddr::new(ip, listening.port());
-    config.advertised = advertised
-        .cloned()
-        .unwrap_or_else(|| Address::new(&ip.to_string(), listening.port()));
+    SocketAddr::new(ip, listening.port())
 }
 
-struct Handler(Arc<Shared>);
+struct Handler {
+    shared: Arc<Shared>,
+    port: Port,
+}
 
 impl ServerHandler for Handler {
     fn connected(&self, connection: remoting::ConnectionId, peer: SocketAddr) {
-        self.0.input(|broker, now| {
-            broker.handle_connected(ConnectionId(connection.0), peer, now);
-        });
+        let id = self.port.to_machine(connection);
+        self.shared
+            .input(|broker, now| broker.handle_connected(id, peer, now));
     }
 
     fn disconnected(&self, connection: remoting::ConnectionId) {
-        self.0.input(|broker, now| {
-            broker.handle_disconnected(ConnectionId(connection.0), now);
-        });
+        let id = self.port.to_machine(connection);
+        self.shared
+            .input(|broker, now| broker.handle_disconnected(id, now));
     }
 
     fn request(&self, connection: remoting::ConnectionId, command: RemotingCommand) {
-        self.0.input(|broker, now| {
-            broker.handle_request(ConnectionId(connection.0), command, now);
-        });
+        let id = self.port.to_machine(connection);
+        self.shared
+            .input(|broker, now| broker.handle_request(id, command, now));
+    }
+}
+
+impl Port {
+    fn to_machine(self, connection: remoting::ConnectionId) -> ConnectionId {
+        ConnectionId(connection.0 << 1 | self as u64)
+    }
+}
+
+impl Servers {
+    /// The server of a connection, and the number the connection has there.
+    fn of(&self, connection: ConnectionId) -> (&ServerHandle, remoting::ConnectionId) {
+        let server = match connection.0 & 1 {
+            0 => &self.namesrv,
+            _ => &self.broker,
+        };
+        (server, remoting::ConnectionId(connection.0 >> 1))
     }
 }
 
@@ -283,28 +357,31 @@ impl Shared {
         for event in &outputs.events {
             (self.observer)(event);
         }
-        let server = self.server.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(server) = server.as_ref() else {
+        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(servers) = servers.as_ref() else {
             return;
         };
         // A connection that is gone, or too slow and therefore closed, needs no answer.
         for (to, command) in outputs.responses {
-            let _ = server.send(remoting::ConnectionId(to.0), command);
+            let (server, to) = servers.of(to);
+            let _ = server.send(to, command);
         }
         for action in outputs.actions {
             match action {
                 ConnectionAction::Close(connection) => {
-                    server.close_connection(remoting::ConnectionId(connection.0));
+                    let (server, connection) = servers.of(connection);
+                    server.close_connection(connection);
                 }
                 ConnectionAction::SendBytes(to, bytes) => {
-                    let _ = server.send_bytes(remoting::ConnectionId(to.0), &bytes);
+                    let (server, to) = servers.of(to);
+                    let _ = server.send_bytes(to, &bytes);
                 }
             }
         }
     }
 
-    fn set_server(&self, server: Option<ServerHandle>) {
-        *self.server.write().unwrap_or_else(PoisonError::into_inner) = server;
+    fn set_servers(&self, servers: Option<Servers>) {
+        *self.servers.write().unwrap_or_else(PoisonError::into_inner) = servers;
     }
 
     fn now(&self) -> Instant {

@@ -26,8 +26,19 @@ impl ClientHandler for NoRequests {
     fn request(&self, _: &Address, _: RemotingCommand, _: Responder) {}
 }
 
+fn socket_address(address: &Address) -> std::net::SocketAddr {
+    address.to_string().parse().expect("a socket address")
+}
+
 fn client() -> RemotingClient {
     RemotingClient::new(RemotingConfig::default(), Arc::new(NoRequests))
+}
+
+/// The name server at this address, the broker at a free port.
+fn config_at(namesrv: std::net::SocketAddr) -> ServerConfig {
+    let mut config = ServerConfig::listening_on(namesrv);
+    config.broker_listen.set_port(0);
+    config
 }
 
 async fn broker() -> EmbeddedBroker {
@@ -76,15 +87,17 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn route_leads_back_to_the_port_that_was_asked() {
+async fn name_server_leads_to_the_broker_at_a_port_of_its_own() {
     let (broker, client) = (broker().await, client());
-    let answer = ask(&client, &broker, route("TBW102"))
+    let answer = client
+        .invoke(broker.namesrv_addr(), route("TBW102"), PATIENCE)
         .await
         .expect("an answer");
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    let address = format!(r#""0":"{}""#, broker.namesrv_addr());
+    let address = format!(r#""0":"{}""#, broker.broker_addr());
     assert!(text.contains(&address), "{text} has {address}");
-    assert_ne!(broker.local_addr().port(), 0);
+    assert_ne!(broker.broker_addr(), broker.namesrv_addr());
+    assert_ne!(broker.broker_addr().port(), 0);
 }
 
 #[tokio::test]
@@ -172,11 +185,11 @@ async fn lost_connection_is_noticed_and_events_are_told_in_order() {
 #[tokio::test]
 async fn dropped_broker_stops_by_itself() {
     let broker = broker().await;
-    let address = broker.local_addr();
+    let address = socket_address(broker.namesrv_addr());
     drop(broker);
     let again = async {
         loop {
-            let config = ServerConfig::listening_on(address);
+            let config = config_at(address);
             match EmbeddedBroker::start(config).await {
                 Ok(broker) => return broker,
                 Err(_) => tokio::task::yield_now().await,
@@ -190,15 +203,15 @@ async fn dropped_broker_stops_by_itself() {
 #[tokio::test]
 async fn stopped_broker_frees_its_port() {
     let broker = broker().await;
-    let address = broker.local_addr();
-    let taken = EmbeddedBroker::start(ServerConfig::listening_on(address)).await;
+    let address = socket_address(broker.namesrv_addr());
+    let taken = EmbeddedBroker::start(config_at(address)).await;
     let error = taken.expect_err("the port is taken").to_string();
     assert!(
         error.contains(&format!("cannot listen on {address}")),
         "{error}"
     );
     broker.stop().await;
-    let again = EmbeddedBroker::start(ServerConfig::listening_on(address))
+    let again = EmbeddedBroker::start(config_at(address))
         .await
         .expect("the port is free");
     again.stop().await;

@@ -76,6 +76,22 @@ fn failed_message_comes_back_later_and_then_is_a_dead_letter() {
 }
 
 #[test]
+fn delivered_retry_wakes_the_pull_that_waits_for_it() {
+    let mut harness = Harness::new();
+    harness.send("T", 0, "A", "x");
+    let offset = harness.messages("T", 0)[0].commit_log_offset;
+    harness.heartbeat(CONSUMER, "G", &[("T", "*", 1), ("%RETRY%G", "*", 1)]);
+    harness.said();
+    let pull = waiting_pull("G", "%RETRY%G", 0);
+    harness.request(CONSUMER, RemotingCommand::request(11, pull.encode()));
+    send_back(&mut harness, offset, 1, None);
+    harness.advance(Duration::from_secs(1));
+    let said = harness.said();
+    assert_eq!(said.len(), 1);
+    assert_eq!(bodies(&said[0].1), ["x"]);
+}
+
+#[test]
 fn delay_level_of_the_request_counts_and_a_negative_one_gives_up() {
     let mut harness = Harness::new();
     harness.send("T", 0, "A", "x");
