@@ -6,9 +6,10 @@
 //! nothing to do for a minute go.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::Engine;
@@ -197,6 +198,6 @@ async fn reap(pool: Weak<InstancePool>) {
                 Some(Err(due)) => due,
             }
         };
-        tokio::time::sleep_until(due.into()).await;
+        tokio::time::sleep_until(due).await;
     }
 }

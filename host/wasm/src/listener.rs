@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeMessage, ConsumeMode, ConsumeRequest,
-    ConsumeResult, MessageListener, MessageOutcome,
+    ConsumeResult, MessageListener, MessageOutcome, OrderlyStatus,
 };
 use consumer::publish::MessageProducer;
 
@@ -141,8 +141,12 @@ enum Called {
 
 impl Shared {
     async fn consume(&self, request: &Arc<ConsumeRequest>, cancel: &CancelSignal) -> ConsumeResult {
-        // An orderly request for a concurrent listener is a mistake of the wiring.
-        debug_assert_eq!(request.mode, ConsumeMode::Concurrently);
+        if request.mode != ConsumeMode::Concurrently {
+            // A mistake of the wiring: the messages stay where they are.
+            return ConsumeResult::Orderly(OrderlyStatus::SuspendCurrentQueueAMoment {
+                suspend: None,
+            });
+        }
         let total = request.len();
         let per_call = (request.messages_per_call as usize).max(1);
         let mut outcomes = Outcomes::new(total);

@@ -191,9 +191,22 @@ fn kind(state: &mut State, error: &wasmtime::Error, budget: Budget) -> FailureKi
             Some(trap) => FailureKind::Trap(trap.to_string()),
             // The root cause is the one that names the limit; what stands above it is
             // the back-trace.
-            None => FailureKind::HostLimit(short(&error.root_cause().to_string())),
+            None => FailureKind::HostLimit(host_limit(
+                &error.root_cause().to_string(),
+                limits.host_memory,
+            )),
         },
     }
+}
+
+/// wasmtime's words, but where the limit has a name in the manifest.
+fn host_limit(text: &str, host_memory: usize) -> String {
+    if text.contains("fuel allocated for hostcalls has been exhausted") {
+        return format!(
+            "one transfer to the host has more than limits.host_memory = {host_memory} bytes"
+        );
+    }
+    short(text)
 }
 
 fn backtrace(error: &wasmtime::Error) -> Vec<String> {

@@ -106,3 +106,28 @@ impl Drop for Ticker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_is_parked_while_no_guest_runs() {
+        let ticker = Ticker::start(Vec::new()).unwrap();
+        until(|| ticker.state.parked.load(Ordering::SeqCst));
+
+        let ticking = ticker.ticking();
+        until(|| !ticker.state.parked.load(Ordering::SeqCst));
+
+        drop(ticking);
+        until(|| ticker.state.parked.load(Ordering::SeqCst));
+    }
+
+    fn until(is_so: impl Fn() -> bool) {
+        let started = std::time::Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(30));
+            thread::yield_now();
+        }
+    }
+}

@@ -154,10 +154,51 @@ async fn transfer_to_the_host_is_bounded() {
     .await;
     assert_eq!(plugin.consume(&["a"]).await, failed_alone());
     let [record] = plugin.events.failures().try_into().unwrap();
-    assert!(
-        matches!(record.kind, FailureKind::HostLimit(_)),
-        "{}",
-        record.kind
+    assert_eq!(
+        record.kind.to_string(),
+        "host limit: one transfer to the host has more than limits.host_memory = 65536 bytes"
+    );
+}
+
+#[tokio::test]
+async fn handles_of_one_instance_are_bounded() {
+    // Subscribes to the clock for ever and drops nothing.
+    let component = imports_at_start(
+        r#"(import "wasi:io/poll@0.2.6" (instance $poll (export "pollable" (type (sub resource)))))
+           (alias export $poll "pollable" (type $pollable))
+           (import "wasi:clocks/monotonic-clock@0.2.6" (instance $host
+               (alias outer 1 $pollable (type $p))
+               (export "pollable" (type $q (eq $p)))
+               (export "subscribe-duration" (func (param "when" u64) (result (own $q))))))
+           (core func $lowered (canon lower (func $host "subscribe-duration")))"#,
+        r#"(import "host" "f" (func $f (param i64) (result i32)))
+           (func $start (loop $l (drop (call $f (i64.const 1000000000))) (br $l)))"#,
+    );
+    let record = refused_by_its_start(load(&component, |_| {}).await);
+    assert_eq!(
+        record.kind.to_string(),
+        "host limit: resource table has no free keys"
+    );
+}
+
+#[tokio::test]
+async fn random_numbers_of_one_call_are_bounded() {
+    let component = imports_at_start(
+        r#"(import "wasi:random/random@0.2.6" (instance $host
+               (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
+           (core module $memory
+               (memory (export "memory") 1)
+               (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 16)))
+           (core instance $memory (instantiate $memory))
+           (core func $lowered (canon lower (func $host "get-random-bytes")
+               (memory $memory "memory") (realloc (func $memory "realloc"))))"#,
+        r#"(import "host" "f" (func $f (param i64 i32)))
+           (func $start (call $f (i64.const 65537) (i32.const 0)))"#,
+    );
+    let record = refused_by_its_start(load(&component, |_| {}).await);
+    assert_eq!(
+        record.kind.to_string(),
+        "host limit: requested len 65537 exceeds limit 65536"
     );
 }
 
@@ -246,6 +287,22 @@ fn started_by(module: &str) -> Vec<u8> {
         r#"(component
             (core module $m {module} (func (export "consume")))
             (core instance $m (instantiate $m))
+            (func $f (canon lift (core func $m "consume")))
+            (instance $i (export "consume-message" (func $f)))
+            (export "mqlet:listener/concurrent@0.1.0" (instance $i)))"#
+    ))
+    .unwrap()
+}
+
+/// A component that lowers an import of the host to `$lowered` and calls it, as `host.f`,
+/// in the function `$start`.
+fn imports_at_start(imports: &str, module: &str) -> Vec<u8> {
+    wat::parse_str(format!(
+        r#"(component
+            {imports}
+            (core module $m {module} (func (export "consume")) (start $start))
+            (core instance $imports (export "f" (func $lowered)))
+            (core instance $m (instantiate $m (with "host" (instance $imports))))
             (func $f (canon lift (core func $m "consume")))
             (instance $i (export "consume-message" (func $f)))
             (export "mqlet:listener/concurrent@0.1.0" (instance $i)))"#

@@ -1,8 +1,11 @@
 //! Where instances come from, and that nothing of them stays.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use wasm::{ComponentListener, Engine, EngineConfig, Event, Isolation, POOL_MEMORY_BYTES_MAX};
+use wasm::{
+    ComponentListener, Engine, EngineConfig, Event, Isolation, POOL_MEMORY_BYTES_MAX, RecycleReason,
+};
 
 use crate::support::{Events, Plugin, Request, all_done, compile, engine};
 
@@ -45,6 +48,29 @@ async fn traps_leave_nothing_behind() {
     }
     let grown = resident_kib().saturating_sub(resident);
     assert!(grown < 16 * 1024, "{grown} KiB more");
+}
+
+/// On a paused clock, which moves on when nothing else does.
+#[tokio::test(start_paused = true)]
+async fn instances_with_nothing_to_do_go_after_a_minute() {
+    let plugin = Plugin::load("remember_settings").await;
+    plugin.consume(&["a"]).await;
+
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(plugin.listener.idle_instances(), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    assert_eq!(plugin.listener.idle_instances(), 0);
+    let recycled = plugin.events.pick(|event| match event {
+        Event::InstanceRecycled { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(recycled, [RecycleReason::Idle]);
+    let lines = plugin.events.lines();
+    assert_eq!(lines[0].text, "goodbye", "it was shut down");
+
+    plugin.consume(&["a"]).await;
+    assert_eq!(plugin.listener.idle_instances(), 1, "made again on demand");
 }
 
 #[tokio::test]
