@@ -1,5 +1,6 @@
 //! The broker as its clients see it: commands in, commands out, on a hand-driven clock.
 
+mod arbitrary;
 mod consume;
 mod membership;
 mod pull;
