@@ -49,7 +49,7 @@ pub struct RemotingConfig {
     pub backoff: BackoffConfig,
     /// Header encoding of what is sent. Codes that do not fit the binary one go out as JSON.
     pub serialize_type: SerializeType,
-    /// Seed of the jitter.
+    /// Seed of the jitter; another one for every process unless set.
     pub seed: u64,
 }
 
@@ -64,7 +64,7 @@ impl Default for RemotingConfig {
             write_queue_bytes_max: 64 * 1024 * 1024,
             backoff: BackoffConfig::default(),
             serialize_type: SerializeType::Json,
-            seed: 0,
+            seed: fastrand::u64(..),
         }
     }
 }
