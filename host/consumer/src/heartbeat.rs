@@ -206,6 +206,9 @@ impl Client {
     /// A broker has taken a heartbeat that says more than the one before: groups that
     /// are new to it may be rebalanced now, and their retry topics exist.
     fn peer_knows_more(&mut self, before: u64, now: Instant) {
+        if before == 0 {
+            self.pull_failed_again(now);
+        }
         let groups: Vec<_> = self
             .groups
             .iter()

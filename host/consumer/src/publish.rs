@@ -1,6 +1,7 @@
 //! Sending: what goes out, what comes back, and the port that guests send through.
 
 pub(crate) mod sending;
+pub(crate) mod shape;
 
 use std::future::Future;
 use std::pin::Pin;

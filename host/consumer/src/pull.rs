@@ -171,6 +171,18 @@ impl Client {
         }
     }
 
+    /// A broker is there again: what failed need not wait for its timer.
+    pub(crate) fn pull_failed_again(&mut self, now: Instant) {
+        let failed = |queue: &AssignedQueue| match &queue.phase {
+            Phase::Pulling(pull) => matches!(pull, Pull::Failed),
+            Phase::Starting(start) => start.request.is_none(),
+        };
+        let queues = self.queues.iter().filter(|(_, queue)| failed(queue));
+        for (epoch, _) in queues {
+            self.timers.set_earliest(Timer::Queue(epoch), now);
+        }
+    }
+
     /// The end of a pause.
     pub(crate) fn resume_pull(&mut self, epoch: Epoch, now: Instant) {
         let queue = self.queues.get(epoch);

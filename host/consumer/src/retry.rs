@@ -23,7 +23,8 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::event::{Event, SendBackRoute};
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
 use crate::process_queue::FailedMessage;
-use crate::publish::sending::{SendOwner, Shape};
+use crate::publish::sending::SendOwner;
+use crate::publish::shape::Shape;
 use crate::request::{Destination, Request, RequestError, SendMessageBack};
 use crate::timers::{LOCAL_RETRY, Timer, timeout};
 

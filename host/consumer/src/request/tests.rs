@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use protocol::ExtFields;
+use protocol::header::{Header, SendMessageRequestHeaderV2};
+
 use super::*;
 
 /// What Java sent, by name.

@@ -17,7 +17,7 @@ fn requests_of_brokers_are_served_or_refused() {
             command,
         };
         t.does(what, |client, now| {
-            client.handle_server_request(request, now)
+            client.handle_server_request(request, now);
         });
     };
     let header = GetConsumerStatusRequestHeader {
