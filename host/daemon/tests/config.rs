@@ -91,6 +91,22 @@ fn flags_and_environment_are_checked_with_the_file() {
 }
 
 #[test]
+fn folder_of_one_plugin_is_that_plugin() {
+    guest_artifacts::path("succeed");
+    let output = check(Path::new("valid/plugins/audit"), &["--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let plugins = report["plugins"].as_array().expect("a list");
+    assert_eq!(plugins.len(), 1);
+    assert_eq!(plugins[0]["plugin"], "audit");
+    assert_eq!(
+        plugins[0]["topics"],
+        serde_json::json!(["orders", "payments"])
+    );
+    assert_eq!(plugins[0]["sha256"].as_str().map(str::len), Some(64));
+}
+
+#[test]
 fn file_that_is_not_there_is_one_problem() {
     let output = check(Path::new("nowhere/mqlet.toml"), &[]);
     assert_eq!(output.status.code(), Some(3));
