@@ -15,6 +15,7 @@ mod exit;
 mod identity;
 mod message_json;
 mod output;
+mod plugin_build;
 mod runtime;
 mod signals;
 mod telemetry;

@@ -8,6 +8,7 @@ pub(crate) mod log;
 mod repeats;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use repeats::Repeats;
 
@@ -15,6 +16,7 @@ use repeats::Repeats;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Telemetry {
     repeats: Arc<Repeats>,
+    failed_calls: Arc<AtomicU64>,
 }
 
 impl Telemetry {
@@ -27,7 +29,18 @@ impl Telemetry {
     /// For the calls of a tenant's plugins.
     pub(crate) fn wasm_observer(&self, tenant: &Arc<str>) -> wasm::Observer {
         let (repeats, tenant) = (Arc::clone(&self.repeats), Arc::clone(tenant));
-        Arc::new(move |event| log::wasm::event(&repeats, &tenant, event))
+        let failed_calls = Arc::clone(&self.failed_calls);
+        Arc::new(move |event| {
+            if let wasm::Event::CallFailed(_) = event {
+                failed_calls.fetch_add(1, Ordering::Relaxed);
+            }
+            log::wasm::event(&repeats, &tenant, event);
+        })
+    }
+
+    /// Calls that trapped, were killed or broke a limit, since the start.
+    pub(crate) fn failed_calls(&self) -> u64 {
+        self.failed_calls.load(Ordering::Relaxed)
     }
 
     /// For the deployments of a tenant's plugins.

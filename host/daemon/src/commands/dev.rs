@@ -1,14 +1,26 @@
 //! `mqlet dev`: one plugin against an embedded broker, rebuilt and reloaded on save.
 
+mod outcomes;
+mod samples;
+mod session;
+mod watch;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::Args;
+use plugin_lifecycle::Manifest;
+use plugin_lifecycle::manifest::folder;
 
 use crate::cli::{GlobalArguments, HostArguments};
+use crate::config::{self, HostConfig, overrides, problem};
 use crate::exit::{self, Exit};
 use crate::output::Output;
+use crate::runtime;
+use crate::signals::Signals;
+use crate::telemetry;
+use session::Session;
 
 /// Build a plugin and run it against a broker of its own, reload on save
 #[derive(Args, Debug)]
@@ -49,11 +61,69 @@ pub(crate) struct DevArguments {
     pub(crate) host: HostArguments,
 }
 
+/// What is shown of the log when nobody asks for more: the plugin's own lines, its way to
+/// serving, and what goes wrong.
+const LOG_LEVEL: &str = "warn,guest=info,plugin=info,mqlet=info";
+
 /// See [`DevArguments`].
 pub(crate) fn execute(
-    _global: &GlobalArguments,
-    _arguments: DevArguments,
-    _output: &mut Output,
+    global: &GlobalArguments,
+    arguments: DevArguments,
+    output: &mut Output,
 ) -> anyhow::Result<Exit> {
-    bail!("\"mqlet dev\" is not available yet in this build");
+    let overrides = overrides::collect(global, &arguments.host);
+    let is_level_given = overrides.iter().any(|one| one.key == "log.level");
+    let (host, mut log) =
+        config::without_file(overrides).map_err(|problems| problem::refused(&problems.0))?;
+    if !is_level_given {
+        LOG_LEVEL.clone_into(&mut log.level);
+    }
+    let file = folder::find(&arguments.plugin).map_err(|problem| problem::refused(&[problem]))?;
+    let manifest = session::manifest(&file)?;
+    telemetry::log::init(&log);
+    runtime::block_on(host.worker_threads, dev(arguments, host, manifest, output))
+}
+
+async fn dev(
+    arguments: DevArguments,
+    host: HostConfig,
+    manifest: Manifest,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let mut signals = Signals::new().context("cannot listen to signals")?;
+    let starting = async {
+        if manifest.build().is_some() && !arguments.no_build {
+            output.note(format_args!("building plugin \"{}\" …", manifest.name()))?;
+            session::build(&manifest, true).await?;
+        }
+        Session::start(&arguments, host, manifest).await
+    };
+    let mut session = tokio::select! {
+        session = starting => session?,
+        () = signals.next() => return Ok(Exit::Done),
+    };
+    session.announce(output)?;
+    let ended = tokio::select! {
+        ended = serve(&mut session, &arguments, output) => ended,
+        () = signals.next() => Ok(()),
+    };
+    output.note("stopping: calls under way may end; another Ctrl-C stops at once")?;
+    let stopped = tokio::select! {
+        stopped = session.stop(output) => stopped,
+        () = signals.next() => return Ok(Exit::Interrupted),
+    };
+    ended?;
+    Ok(match stopped? {
+        0 => Exit::Done,
+        _ => Exit::CallsKilled,
+    })
+}
+
+async fn serve(
+    session: &mut Session,
+    arguments: &DevArguments,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    session.send_samples(arguments.samples, output).await?;
+    session.run(output).await
 }
