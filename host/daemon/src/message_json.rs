@@ -218,10 +218,10 @@ mod tests {
             queue_id: 3,
             queue_offset: Some(4),
         };
-        assert_eq!(parse(one).expect("valid"), [expected.clone()]);
+        assert_eq!(parse(one).expect("valid"), std::slice::from_ref(&expected));
         assert_eq!(
             parse(&format!("[{one}]")).expect("valid"),
-            [expected.clone()]
+            std::slice::from_ref(&expected)
         );
         assert_eq!(
             parse(&format!(
