@@ -9,11 +9,15 @@ use std::sync::Arc;
 /// Committed offsets of all groups, and resets that no pull has picked up yet.
 #[derive(Debug)]
 pub(crate) struct Offsets {
-    committed: BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeMap<u32, i64>>>,
+    /// By group and topic.
+    committed: BTreeMap<Arc<str>, BTreeMap<Arc<str>, OffsetsOfTopic>>,
     resets: BTreeMap<(Arc<str>, Arc<str>, u32), i64>,
     count: usize,
     count_max: usize,
 }
+
+/// By queue.
+type OffsetsOfTopic = BTreeMap<u32, i64>;
 
 /// What became of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -216,9 +216,12 @@ impl EmbeddedBroker {
 
     /// Stops listening, sends what is still queued, closes all connections, ends the
     /// timer. The ports are free afterwards; the messages are gone.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.servers.namesrv.shutdown().await;
         self.servers.broker.shutdown().await;
+        self.timer.abort();
+        // It was cut on purpose.
+        let _ = (&mut self.timer).await;
     }
 }
 

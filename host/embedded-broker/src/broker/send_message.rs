@@ -89,7 +89,7 @@ impl Broker {
         let is_batch =
             request.code == request_code::SEND_BATCH_MESSAGE || header.batch == Some(true);
         if is_batch {
-            self.send_batch(draft, &properties, now)
+            self.send_batch(&draft, &properties, now)
         } else {
             self.send_single(draft, &mut properties, &header, request, now)
         }
@@ -282,7 +282,7 @@ impl Broker {
     /// gave it and nothing else. Nothing is stored unless all of it can be read.
     fn send_batch(
         &mut self,
-        draft: Draft,
+        draft: &Draft,
         properties: &Properties,
         now: Instant,
     ) -> Result<SendMessageResponseHeader, Refusal> {
