@@ -10,6 +10,10 @@ use std::time::Duration;
 use crate::eventually::eventually;
 use crate::ledger::{self, Delivery};
 
+/// How much of a program's output a failed test shows.
+const LINES_SHOWN: usize = 40;
+const CHARACTERS_SHOWN: usize = 240;
+
 /// A running program.
 #[derive(Debug)]
 pub struct HostProcess {
@@ -173,12 +177,11 @@ impl Drop for HostProcess {
         self.kill();
         if std::thread::panicking() {
             let lines = self.lines();
-            let tail = lines.len().saturating_sub(60);
-            eprintln!(
-                "last lines of process {}:\n{}",
-                self.id(),
-                lines[tail..].join("\n")
-            );
+            eprintln!("last lines of process {}:", self.id());
+            for line in &lines[lines.len().saturating_sub(LINES_SHOWN)..] {
+                let shown: String = line.chars().take(CHARACTERS_SHOWN).collect();
+                eprintln!("{shown}");
+            }
         }
     }
 }

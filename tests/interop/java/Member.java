@@ -50,7 +50,7 @@ public class Member {
       // Until the other side closes it.
     }
     consumer.shutdown();
-    System.out.println("left");
+    System.out.println("left the group");
     Runtime.getRuntime().halt(0);
   }
 }

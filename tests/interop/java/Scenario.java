@@ -50,7 +50,7 @@ public class Scenario {
       delayed(producer);
       membership(producer);
       producer.shutdown();
-      say("end");
+      say("scenario complete");
       Runtime.getRuntime().halt(0);
     } catch (Throwable failure) {
       failure.printStackTrace();

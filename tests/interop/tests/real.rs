@@ -115,9 +115,11 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
     java.wait_for_line("queues 3", BOUND);
 
     // Probes until what arrives shows nine queues with one owner each, three a member.
+    // `mqlet send` sends lines in batches, each to the next queue: enough for every queue.
+    const PROBES: usize = 9 * 256;
     let owners = |round: usize| {
         let prefix = format!("probe{round}");
-        host::send(cluster.namesrv_addr(), "Ledger", bodies(&prefix, 90));
+        host::send(cluster.namesrv_addr(), "Ledger", bodies(&prefix, PROBES));
         let java_seen = || {
             java.lines()
                 .iter()
@@ -138,7 +140,7 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
         };
         eventually("every probe at some member", BOUND, || {
             let seen = [host_seen(&one), host_seen(&two), java_seen()];
-            (seen.iter().map(Vec::len).sum::<usize>() >= 90).then_some(seen)
+            (seen.iter().map(Vec::len).sum::<usize>() >= PROBES).then_some(seen)
         })
     };
     let mut round = 0;
@@ -181,7 +183,7 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
 
     // The Java member leaves: its queues are taken over, nothing is lost.
     java.close_stdin();
-    java.wait_for_line("left", BOUND);
+    java.wait_for_line("left the group", BOUND);
     host::send(cluster.namesrv_addr(), "Ledger", bodies("late", 900));
     eventually("messages after the member left", BOUND, || {
         (missing(&[&one, &two], "late", 900) == 0).then_some(())
@@ -332,7 +334,7 @@ fn the_java_clients_get_the_same_answers_from_both_brokers() {
             "Scenario",
             &[namesrv_addr, &format!("s{}", std::process::id())],
         ));
-        program.wait_for_line("end", Duration::from_secs(400));
+        program.wait_for_line("scenario complete", Duration::from_secs(400));
         program
             .lines()
             .into_iter()
