@@ -1,13 +1,19 @@
-//! Runs the benchmark programs of `tests/bench`, with optimisation.
+//! Builds and runs the benchmark programs of `tests/bench`, with optimisation.
+//!
+//! The product is built together with them: one benchmark starts it, and features are
+//! chosen for what is built together, so apart it would be built a second time.
+
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{guests, process};
+use crate::{guests, process, repository};
 
 /// What `tests/bench` is given.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
-    /// Arguments of the benchmark program, such as the names of benchmarks.
+    /// Names of benchmarks and options of the program; `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -15,6 +21,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     guests::build_all()?;
     let mut cargo = process::cargo();
-    cargo.args(["run", "--release", "--locked", "--package", "bench", "--"]);
-    process::run(cargo.args(&arguments.arguments))
+    cargo.args(["build", "--release", "--locked"]);
+    process::run(cargo.args(["--package", "bench", "--package", "daemon"]))?;
+    process::run(Command::new(program()).args(&arguments.arguments))
+}
+
+fn program() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| repository::root().join("target"), PathBuf::from);
+    target.join("release/bench")
 }

@@ -1,1 +1,0 @@
-//! Benchmark programs; `cargo xtask bench` runs them.

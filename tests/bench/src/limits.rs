@@ -1,0 +1,52 @@
+//! What the limits cost: the same guests with every guard, and with none.
+//!
+//! Off are the epoch checks in the guest's code and their callback, the clocks around a
+//! call, and the bounds of the store. No manifest or flag of the product can switch them
+//! off.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use wasm::Guards;
+
+use crate::report::{Report, Target};
+use crate::wall::round;
+use crate::{Options, listener, messages};
+
+/// With limits, as a multiple of without.
+const TIMES_MAX: f64 = 1.05;
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let with = listener::engine(|_| {})?;
+    let without = listener::engine(|config| config.guards = Guards::OffForBenchmarks)?;
+    let request = messages::request(32, 32)?;
+    let mut report = Report::new("limits, 32 messages of 1 KiB a call", "ns for one message");
+    let mut subjects = Vec::new();
+    for guest in ["succeed", "compute"] {
+        for (engine, state) in [(&with, "on"), (&without, "off")] {
+            let listener = runtime.block_on(listener::load(engine, guest))?;
+            subjects.push((format!("{guest}, limits {state}"), listener));
+        }
+    }
+    for _ in 0..options.rounds() {
+        for (name, listener) in &subjects {
+            let time = options.pick(Duration::from_millis(20), Duration::from_millis(200));
+            let sample = runtime.block_on(round(&**listener, &request, time))?;
+            report.add(name, sample);
+        }
+    }
+    for guest in ["succeed", "compute"] {
+        let (on, off) = (
+            format!("{guest}, limits on"),
+            format!("{guest}, limits off"),
+        );
+        let times = report.paired((&on, &off), "cpu", |on, off| on / off);
+        let what = format!("{guest}: CPU with limits / without");
+        report.judge(what, times, Target::AtMost(TIMES_MAX));
+    }
+    report.print()?;
+    Ok(())
+}

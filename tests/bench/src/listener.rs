@@ -1,0 +1,75 @@
+//! The listeners that are compared: native Rust, and guests in the sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use consumer::listener::{
+    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
+};
+use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
+use wasm::{CheckedComponent, ComponentListener, Engine, EngineConfig, Observer, PluginConfig};
+
+/// Says "done" and touches nothing.
+pub(crate) struct Native;
+
+impl MessageListener for Native {
+    fn consume_message(&self, request: Arc<ConsumeRequest>, _: CancelSignal) -> ConsumeFuture {
+        Box::pin(async move {
+            drop(request);
+            ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None })
+        })
+    }
+}
+
+/// An engine with few instances: one plugin runs at a time.
+///
+/// # Errors
+/// When wasmtime does not run here.
+pub(crate) fn engine(edit: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
+    let mut config = EngineConfig {
+        instances_max: 100,
+        ..EngineConfig::default()
+    };
+    edit(&mut config);
+    Ok(Engine::new(&config, &silent())?)
+}
+
+/// Compiles and loads a guest of `target/guests`.
+///
+/// # Errors
+/// When it is not built or does not load.
+pub(crate) async fn load(engine: &Engine, guest: &str) -> Result<Arc<ComponentListener>> {
+    let path = crate::workspace::guest(guest);
+    let bytes = std::fs::read(&path)
+        .with_context(|| format!("cannot read {}; run `cargo xtask guests`", path.display()))?;
+    let component = CheckedComponent::check(bytes)
+        .map_err(|problems| anyhow!("guest {guest} is refused: {problems:?}"))?;
+    let artefact = engine.compile(&component).await?;
+    let mut config = PluginConfig::new(guest, "bench");
+    // A replaced instance in the middle of a round would be measured too.
+    config.limits.recycle_after_calls = u64::MAX;
+    let listener =
+        ComponentListener::load(engine, &artefact, config, Arc::new(NoProducer), silent())
+            .await
+            .with_context(|| format!("guest {guest} does not load"))?;
+    Ok(Arc::new(listener))
+}
+
+/// Hears nothing.
+pub(crate) fn silent() -> Observer {
+    Arc::new(|_: &wasm::Event| {})
+}
+
+/// Sends nothing.
+pub(crate) struct NoProducer;
+
+impl MessageProducer for NoProducer {
+    fn send(&self, _: Vec<OutgoingMessage>, _: Duration) -> SendFuture {
+        Box::pin(std::future::ready(Err(SendError::Stopped)))
+    }
+
+    fn send_oneway(&self, _: OutgoingMessage) -> SendFuture {
+        Box::pin(std::future::ready(Err(SendError::Stopped)))
+    }
+}
