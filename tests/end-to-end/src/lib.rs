@@ -4,7 +4,9 @@
 //! Tests here and in `tests/interop` use the binary as a user does: files, arguments,
 //! signals, standard output. They never link the host's crates.
 
+pub mod embedded_broker;
 pub mod eventually;
+pub mod host_folder;
 pub mod host_process;
 pub mod ledger;
 pub mod workspace;

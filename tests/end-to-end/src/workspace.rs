@@ -30,3 +30,14 @@ pub fn mqlet() -> PathBuf {
     );
     binary
 }
+
+/// A cache folder for the hosts of all tests, so that a guest is compiled once.
+///
+/// # Panics
+/// As [`mqlet`].
+pub fn cache() -> PathBuf {
+    mqlet()
+        .parent()
+        .expect("the binary is in a folder")
+        .join("end-to-end-cache")
+}

@@ -1,0 +1,68 @@
+//! A folder with `mqlet.toml` and manifests, and the host that runs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::host_process::HostProcess;
+use crate::workspace;
+
+/// What `mqlet run` is given. Hosts of all tests share compiled code.
+#[derive(Debug)]
+pub struct HostFolder {
+    folder: TempDir,
+}
+
+impl HostFolder {
+    /// One tenant at this name server, without plugins; `host` stands in `[host]`.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    pub fn new(namesrv_addr: &str, host: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir(folder.path().join("plugins")).expect("a folder of ours");
+        let config = format!(
+            "[host]\nstate_dir = \"state\"\n{host}\n[log]\nformat = \"json\"\n\n\
+             [tenants.test]\nnamesrv_addr = [\"{namesrv_addr}\"]\nplugins = \"plugins\"\n"
+        );
+        fs::write(folder.path().join("mqlet.toml"), config).expect("a folder of ours");
+        Self { folder }
+    }
+
+    /// Adds a plugin that consumes the topic of its name from its beginning; `more` are
+    /// further tables of the manifest.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_plugin(self, name: &str, component: &Path, more: &str) -> Self {
+        let manifest = format!(
+            "name = {name:?}\ncomponent = {component:?}\nconsumer_group = \"{name}-group\"\n\
+             consume_from_where = \"first_offset\"\n[[subscription]]\ntopic = {name:?}\n{more}\n"
+        );
+        let file = self.folder.path().join(format!("plugins/{name}.toml"));
+        fs::write(file, manifest).expect("a folder of ours");
+        self
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `mqlet run` on it, with these further arguments.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(&self, arguments: &[&str]) -> HostProcess {
+        HostProcess::spawn(
+            Command::new(workspace::mqlet())
+                .args(["run", "mqlet.toml"])
+                .args(arguments)
+                .env("XDG_CACHE_HOME", workspace::cache())
+                .current_dir(self.path()),
+        )
+    }
+}

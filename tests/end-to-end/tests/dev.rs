@@ -1,0 +1,194 @@
+//! `mqlet dev`: what a newcomer sees, with the sample plugin and its sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use end_to_end::embedded_broker::{BOUND, send};
+use end_to_end::eventually::eventually;
+use end_to_end::host_process::HostProcess;
+use end_to_end::workspace;
+use tempfile::TempDir;
+
+/// Compiling a plugin, the standard library perhaps included.
+const BUILD_BOUND: Duration = Duration::from_secs(240);
+
+/// Starts `mqlet dev` on a folder; builds go to the repository's `target`, where
+/// `cargo xtask guests` has been.
+fn dev(plugin: &Path, arguments: &[&str]) -> HostProcess {
+    HostProcess::spawn(
+        Command::new(workspace::mqlet())
+            .arg("dev")
+            .arg(plugin)
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", workspace::root().join("target"))
+            .env("XDG_CACHE_HOME", workspace::cache()),
+    )
+}
+
+/// A copy of the sample, to be edited.
+fn copy_of_hello() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sample = workspace::root().join("plugins/hello/rust");
+    fs::create_dir(folder.path().join("src")).expect("writable");
+    for file in ["Cargo.toml", "Cargo.lock", "plugin.toml", "src/lib.rs"] {
+        fs::copy(sample.join(file), folder.path().join(file)).expect("part of the sample");
+    }
+    let sdk = workspace::root().join("guest-sdk/rust");
+    edit(
+        &folder.path().join("Cargo.toml"),
+        "../../../guest-sdk/rust",
+        &sdk.display().to_string(),
+    );
+    folder
+}
+
+fn edit(file: &PathBuf, from: &str, to: &str) {
+    let text = fs::read_to_string(file).expect("a text");
+    assert!(text.contains(from), "{} has no {from:?}", file.display());
+    fs::write(file, text.replacen(from, to, 1)).expect("writable");
+}
+
+fn namesrv_addr(dev: &mut HostProcess) -> String {
+    let line = dev.wait_for_line("namesrv_addr=", BUILD_BOUND);
+    line.trim_start_matches("namesrv_addr=").to_owned()
+}
+
+fn send_to(namesrv_addr: &str, topic: &str, body: &str) {
+    let mut process = send(&["send", topic, body, "--namesrv-addr", namesrv_addr]);
+    assert!(process.wait(BOUND).success(), "{:?}", process.lines());
+}
+
+#[test]
+fn hello_is_built_served_and_replaced_on_save() {
+    let plugin = copy_of_hello();
+    let source = plugin.path().join("src/lib.rs");
+    let mut dev = dev(plugin.path(), &[]);
+
+    let address = namesrv_addr(&mut dev);
+    dev.wait_for_line(
+        &format!("send hello \"good morning\" --namesrv-addr {address}"),
+        BOUND,
+    );
+    eventually("ten samples", BOUND, || {
+        let lines = dev.lines();
+        let done = lines
+            .iter()
+            .filter(|line| line.starts_with("done ") && line.contains("queue hello@mqlet:"));
+        (done.filter(|line| line.contains("attempt 1")).count() == 10).then_some(())
+    });
+    send_to(&address, "hello", "Zoe");
+    dev.wait_for_line("hello, Zoe", BOUND);
+
+    edit(&source, "\"{}, {name}\"", "\"{}, dear {name}\"");
+    dev.wait_for_line("reloaded plugin \"hello\"", BUILD_BOUND);
+    send_to(&address, "hello", "Max");
+    dev.wait_for_line("hello, dear Max", BOUND);
+
+    edit(&source, "Ok(Outcome::Done)", "Ok(Outcome::Don)");
+    dev.wait_for_line(
+        "not reloaded, the plugin from before serves on",
+        BUILD_BOUND,
+    );
+    dev.wait_for_line("no variant", BOUND);
+    send_to(&address, "hello", "Eve");
+    dev.wait_for_line("hello, dear Eve", BOUND);
+
+    edit(&source, "Ok(Outcome::Don)", "Ok(Outcome::Done)");
+    edit(
+        &plugin.path().join("plugin.toml"),
+        "greeting = \"hello\"",
+        "greeting = \"good evening\"",
+    );
+    eventually("the new greeting", BUILD_BOUND, || {
+        send_to(&address, "hello", "Ann");
+        dev.lines()
+            .iter()
+            .any(|line| line.contains("good evening, dear Ann"))
+            .then_some(())
+    });
+
+    dev.interrupt();
+    assert_eq!(dev.wait(BOUND).code(), Some(0));
+    let lines = dev.lines();
+    let summary = lines
+        .iter()
+        .find(|line| line.starts_with("plugin \"hello\": "));
+    let summary = summary.expect("a summary at the end");
+    assert!(
+        summary.contains(" done, 0 retried, 0 dead letters, 0 failed calls"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn outcome_of_every_message_is_shown() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let component = guest_artifacts::path("as_told");
+    let manifest = format!(
+        "name = \"told\"\ncomponent = {component:?}\nconsumer_group = \"told-group\"\n\
+         [[subscription]]\ntopic = \"told\"\nexpression = \"A || B\"\n\
+         [dev]\nmessages = \"messages.jsonl\"\n"
+    );
+    fs::write(folder.path().join("plugin.toml"), manifest).expect("writable");
+    let messages = [
+        r#"{"tags": "A", "body": "done"}"#,
+        r#"{"tags": "B", "body": "later"}"#,
+        r#"{"tags": "B", "body": "dead it cannot be"}"#,
+        r#"{"tags": "A", "body": "trap"}"#,
+        r#"{"tags": "C", "body": "nobody wants this"}"#,
+    ];
+    fs::write(folder.path().join("messages.jsonl"), messages.join("\n")).expect("writable");
+    let mut dev = dev(folder.path(), &["--output", "json"]);
+
+    for outcome in [
+        "\"outcome\":\"done\"",
+        "\"outcome\":\"retry\"",
+        "\"outcome\":\"dead-letter\",\"reason\":\"it cannot be\"",
+    ] {
+        dev.wait_for_line(outcome, BOUND);
+    }
+    eventually("four outcomes", BOUND, || {
+        let lines = dev.lines();
+        (lines
+            .iter()
+            .filter(|line| line.contains("\"outcome\":"))
+            .count()
+            == 4)
+            .then_some(())
+    });
+
+    dev.interrupt();
+    assert_eq!(dev.wait(BOUND).code(), Some(0));
+    let lines = dev.lines();
+    let summary = "{\"summary\":{\"plugin\":\"told\",\"done\":1,\"retried\":2,\"dead_letters\":1";
+    assert!(
+        lines.iter().any(|line| line.starts_with(summary)),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn plugin_that_is_not_built_or_not_allowed_does_not_start() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let start = |component: &Path, more: &str| {
+        let manifest = format!(
+            "name = \"p\"\ncomponent = {component:?}\nconsumer_group = \"g\"\n\
+             [[subscription]]\ntopic = \"t\"\n{more}"
+        );
+        fs::write(folder.path().join("plugin.toml"), manifest).expect("writable");
+        let mut dev = dev(folder.path(), &[]);
+        let code = dev.wait(BOUND).code();
+        (code, dev.lines().join("\n"))
+    };
+
+    let (code, lines) = start(&guest_artifacts::path("wrong_import"), "");
+    assert_eq!(code, Some(3), "{lines}");
+    let (code, lines) = start(Path::new("missing.wasm"), "");
+    assert_eq!(code, Some(3), "{lines}");
+    assert!(lines.contains("does not exist"), "{lines}");
+    let (code, lines) = start(Path::new("built.wasm"), "[build]\ncommand = [\"false\"]");
+    assert_eq!(code, Some(1), "{lines}");
+    assert!(lines.contains("\"false\" failed"), "{lines}");
+}
