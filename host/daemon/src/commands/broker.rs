@@ -21,8 +21,8 @@ use crate::telemetry::{self, Telemetry};
 #[command(
     after_help = exit::HELP,
     long_about = "\
-Runs a name server and a broker in one process and on one port, in memory: for development
-and tests on one machine. RocketMQ's own clients can use it. Messages are gone when it stops.
+Runs a name server and a broker in one process, in memory: for development and tests on one
+machine. The broker listens on the port after the name server's, or on a free one. RocketMQ's own clients can use it. Messages are gone when it stops.
 
 When it serves, it prints \"namesrv_addr=HOST:PORT\" on standard output. Ctrl-C stops it.
 
@@ -32,7 +32,7 @@ Examples:
   mqlet send orders \"4711\" --namesrv-addr 127.0.0.1:9876"
 )]
 pub(crate) struct BrokerArguments {
-    /// Where to listen; port 0 takes a free one and prints it
+    /// Where the name server listens; port 0 takes a free one and prints it
     #[arg(long, default_value = "127.0.0.1:9876", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
     /// Create this topic; can be repeated. Others are created when first sent to
@@ -76,6 +76,7 @@ async fn serve(arguments: BrokerArguments, output: &mut Output) -> anyhow::Resul
     }
     let serving = Serving {
         namesrv_addr: broker.namesrv_addr().to_string(),
+        broker_addr: broker.broker_addr().to_string(),
         topics: &arguments.topics,
     };
     output.result(
@@ -94,5 +95,6 @@ async fn serve(arguments: BrokerArguments, output: &mut Output) -> anyhow::Resul
 #[derive(Serialize)]
 struct Serving<'a> {
     namesrv_addr: String,
+    broker_addr: String,
     topics: &'a [String],
 }

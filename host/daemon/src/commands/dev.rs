@@ -45,7 +45,7 @@ Examples:
 pub(crate) struct DevArguments {
     /// Folder with a plugin.toml, or the manifest itself
     pub(crate) plugin: PathBuf,
-    /// Where the embedded name server and broker listen; port 0 takes a free one and prints it
+    /// Where the embedded name server listens, the broker after it; port 0 takes free ones
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
     /// Send this many sample messages instead of all of them; 0 sends none
