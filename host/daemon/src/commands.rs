@@ -28,7 +28,7 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
     let mut output = Output::stdout(global.output);
     match cli.command {
         Command::Dev(arguments) => dev::execute(&global, arguments, &mut output),
-        Command::Run(arguments) => run::execute(&global, arguments, &mut output),
+        Command::Run(arguments) => run::execute(&global, &arguments, &mut output),
         Command::Check(arguments) => check::execute(&global, &arguments, &mut output),
         Command::Invoke(arguments) => invoke::execute(&global, &arguments, &mut output),
         Command::Broker(arguments) => broker::execute(&global, arguments, &mut output),

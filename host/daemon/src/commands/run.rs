@@ -60,7 +60,7 @@ pub(crate) struct RunArguments {
 /// See [`RunArguments`].
 pub(crate) fn execute(
     global: &GlobalArguments,
-    arguments: RunArguments,
+    arguments: &RunArguments,
     _output: &mut Output,
 ) -> anyhow::Result<Exit> {
     let overrides = overrides::collect(global, &arguments.host);

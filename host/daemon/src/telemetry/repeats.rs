@@ -12,6 +12,9 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Faults that are told apart; more share one place.
 const FAULTS_MAX: usize = 1000;
 
+/// How many were not told since the last line; `None`: all were.
+pub(super) type Untold = Option<u64>;
+
 /// What was told lately.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
@@ -29,7 +32,7 @@ struct Fault {
 impl Repeats {
     /// Whether to tell this fault now: then with the number of those that were not told
     /// since the last line.
-    pub(super) fn admit(&self, fault: &str) -> Option<u64> {
+    pub(super) fn admit(&self, fault: &str) -> Option<Untold> {
         self.admit_at(fault, Instant::now())
     }
 
@@ -53,12 +56,12 @@ impl Repeats {
     }
 
     /// Forgets a fault that has ended; how many of it were not told.
-    pub(super) fn end(&self, fault: &str) -> u64 {
+    pub(super) fn end(&self, fault: &str) -> Untold {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.remove(fault).map_or(0, |fault| fault.untold)
+        untold(faults.remove(fault)?.untold)
     }
 
-    fn admit_at(&self, fault: &str, now: Instant) -> Option<u64> {
+    fn admit_at(&self, fault: &str, now: Instant) -> Option<Untold> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         if faults.len() >= FAULTS_MAX && !faults.contains_key(fault) {
             faults.retain(|_, fault| now.saturating_duration_since(fault.since) < WINDOW);
@@ -79,12 +82,16 @@ impl Repeats {
         }
         if entry.told < LINES_MAX {
             entry.told += 1;
-            Some(std::mem::take(&mut entry.untold))
+            Some(untold(std::mem::take(&mut entry.untold)))
         } else {
             entry.untold += 1;
             None
         }
     }
+}
+
+fn untold(count: u64) -> Untold {
+    (count > 0).then_some(count)
 }
 
 #[cfg(test)]
@@ -96,14 +103,14 @@ mod tests {
         let repeats = Repeats::default();
         let start = Instant::now();
         for _ in 0..LINES_MAX {
-            assert_eq!(repeats.admit_at("a", start), Some(0));
+            assert_eq!(repeats.admit_at("a", start), Some(None));
         }
         assert_eq!(repeats.admit_at("a", start), None);
         assert_eq!(repeats.admit_at("a", start), None);
-        assert_eq!(repeats.admit_at("b", start), Some(0));
+        assert_eq!(repeats.admit_at("b", start), Some(None));
 
-        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(2));
-        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(0));
+        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(Some(2)));
+        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(None));
     }
 
     #[test]

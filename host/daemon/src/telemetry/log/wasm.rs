@@ -63,10 +63,10 @@ fn finished(repeats: &Repeats, tenant: &Arc<str>, report: &CallReport) {
     if let Some(text) = &report.error
         && let Some(untold) = repeats.admit(&format!("error {tenant} {plugin}"))
     {
-        let (messages, queue) = (report.messages, &report.message_queue);
+        let queue = &report.message_queue;
         warn!(
-            target: "wasm", %tenant, %plugin, revision = %report.revision, %queue, untold,
-            "plugin \"{plugin}\" returned an error, the {messages} messages of the call come again: {text}"
+            target: "wasm", %tenant, %plugin, revision = %report.revision, %queue, messages = report.messages, untold,
+            "plugin \"{plugin}\" returned an error, its messages come again: {text}"
         );
     }
 }
@@ -100,10 +100,10 @@ fn guest_line(tenant: &Arc<str>, plugin: &Arc<str>, line: &LogLine) {
     let text = &line.text;
     match line.level {
         LogLevel::Trace => {
-            trace!(target: "guest", %tenant, %plugin, source, context, cut, "{text}")
+            trace!(target: "guest", %tenant, %plugin, source, context, cut, "{text}");
         }
         LogLevel::Debug => {
-            debug!(target: "guest", %tenant, %plugin, source, context, cut, "{text}")
+            debug!(target: "guest", %tenant, %plugin, source, context, cut, "{text}");
         }
         LogLevel::Info => info!(target: "guest", %tenant, %plugin, source, context, cut, "{text}"),
         LogLevel::Warn => warn!(target: "guest", %tenant, %plugin, source, context, cut, "{text}"),
