@@ -8,6 +8,7 @@ use std::time::Duration;
 use end_to_end::embedded_broker::{BOUND, send};
 use end_to_end::eventually::eventually;
 use end_to_end::host_process::HostProcess;
+use end_to_end::ledger::counts;
 use end_to_end::workspace;
 use tempfile::TempDir;
 
@@ -191,4 +192,60 @@ fn plugin_that_is_not_built_or_not_allowed_does_not_start() {
     let (code, lines) = start(Path::new("built.wasm"), "[build]\ncommand = [\"false\"]");
     assert_eq!(code, Some(1), "{lines}");
     assert!(lines.contains("\"false\" failed"), "{lines}");
+}
+
+/// The same component with other bytes: a custom section more.
+fn with_section(component: &[u8], number: u8) -> Vec<u8> {
+    [component, &[0, 3, 1, b'n', number]].concat()
+}
+
+#[test]
+fn replacing_a_plugin_under_traffic_loses_and_repeats_nothing() {
+    const ROUNDS: u8 = 4;
+    const MESSAGES: usize = 500;
+    let ledger = guest_artifacts::bytes("ledger");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let component = folder.path().join("ledger.wasm");
+    fs::write(&component, &ledger).expect("writable");
+    let manifest = "name = \"ledger\"\ncomponent = \"ledger.wasm\"\nconsumer_group = \"g\"\n\
+         [[subscription]]\ntopic = \"ledger\"\n[limits]\nlog_lines_per_second = 1000000\n\
+         log_bytes_per_call = \"1MiB\"\n";
+    fs::write(folder.path().join("plugin.toml"), manifest).expect("writable");
+    let mut dev = dev(folder.path(), &["--samples", "0"]);
+    let address = namesrv_addr(&mut dev);
+
+    for round in 1..=ROUNDS {
+        let mut traffic = send(&["send", "ledger", "--namesrv-addr", &address]);
+        for number in 0..MESSAGES {
+            traffic.write(&format!("round{round}-{number}\n"));
+            if number == MESSAGES / 10 {
+                let new = folder.path().join("ledger.wasm.new");
+                fs::write(&new, with_section(&ledger, round)).expect("writable");
+                fs::rename(&new, &component).expect("one folder");
+            }
+        }
+        // Traffic goes on until the new one serves.
+        let reloaded = format!("(g{})", round + 1);
+        eventually("the new revision", BOUND, || {
+            traffic.write(&format!("more{round}-{}\n", dev.delivery_count()));
+            let lines = dev.lines();
+            let found = |line: &String| line.contains("reloaded") && line.contains(&reloaded);
+            lines.iter().any(found).then_some(())
+        });
+        traffic.close_stdin();
+        assert!(traffic.wait(BOUND).success(), "{:?}", traffic.lines());
+    }
+    let expected = MESSAGES * usize::from(ROUNDS);
+    let of_rounds = |dev: &HostProcess| {
+        let deliveries = dev.deliveries().into_iter();
+        deliveries
+            .filter(|one| one.body.starts_with("round"))
+            .collect::<Vec<_>>()
+    };
+    eventually("every message", BOUND, || {
+        (counts(&of_rounds(&dev)).len() == expected).then_some(())
+    });
+    dev.interrupt();
+    assert_eq!(dev.wait(BOUND).code(), Some(0));
+    assert_eq!(of_rounds(&dev).len(), expected, "a message was repeated");
 }

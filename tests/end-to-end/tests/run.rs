@@ -267,3 +267,36 @@ fn missing_configuration_is_refused() {
     assert_eq!(host.wait(BOUND).code(), Some(3));
     assert!(host.lines().join("\n").contains("no-such.toml"));
 }
+
+#[test]
+fn tenants_have_their_own_clusters() {
+    let (one, two) = (EmbeddedBroker::start(), EmbeddedBroker::start());
+    let folder = ledger(one.namesrv_addr(), "");
+    let file = folder.path().join("mqlet.toml");
+    let config = fs::read_to_string(&file).expect("written above");
+    // The same folder of plugins: the same group, in another cluster.
+    let second = format!(
+        "[tenants.second]\nnamesrv_addr = [\"{}\"]\nplugins = \"plugins\"\n",
+        two.namesrv_addr()
+    );
+    fs::write(&file, config + &second).expect("writable");
+    let mut host = folder.run(&[]);
+    let line = host.wait_for_line("serving", BOUND);
+    assert!(line.contains("serving 2 plugins of 2 tenants"), "{line}");
+
+    one.send("ledger", bodies("of-one-", 10));
+    two.send("ledger", bodies("of-two-", 10));
+
+    wait_for_deliveries(&host, 20);
+    let lines = host.lines();
+    for (tenant, prefix) in [("test", "of-one-"), ("second", "of-two-")] {
+        let tenant = format!("\"tenant\":\"{tenant}\"");
+        let consumed = lines.iter().filter(|line| line.contains(prefix));
+        assert!(consumed.clone().count() > 0);
+        assert!(
+            consumed.clone().all(|line| line.contains(&tenant)),
+            "{lines:?}"
+        );
+    }
+    stop(host);
+}

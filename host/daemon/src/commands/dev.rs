@@ -107,7 +107,8 @@ async fn dev(
         ended = serve(&mut session, &arguments, output) => ended,
         () = signals.next() => Ok(()),
     };
-    output.note("stopping: calls under way may end; another Ctrl-C stops at once")?;
+    // Whoever closed standard output still gets an orderly stop.
+    let _ = output.note("stopping: calls under way may end; another Ctrl-C stops at once");
     let stopped = tokio::select! {
         stopped = session.stop(output) => stopped,
         () = signals.next() => return Ok(Exit::Interrupted),
