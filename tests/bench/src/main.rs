@@ -1,17 +1,20 @@
 //! What a message costs: benchmark programs, run by `cargo xtask bench`.
 //!
 //! One file is one benchmark: [`wall`] (native against sandboxed, one call), [`limits`]
-//! (guards on against off). They print figures
+//! (guards on against off), [`end_to_end`] (consumers on a broker). They print figures
 //! beside their targets and never fail because of one: a figure is true of a machine.
 //!
-//! Around them: [`messages`], [`listener`] (who is compared), [`machine`] (CPU time,
-//! memory), [`report`], [`workspace`].
+//! Around them: [`messages`], [`listener`] and [`client_process`] (who is compared),
+//! [`broker`], [`machine`] (CPU time, memory), [`report`], [`workspace`].
 
 #![expect(
     clippy::print_stdout,
     reason = "a program for people, who read its output"
 )]
 
+mod broker;
+mod client_process;
+mod end_to_end;
 mod limits;
 mod listener;
 mod machine;
@@ -33,6 +36,15 @@ pub(crate) struct Options {
     /// A tenth of the messages and a third of the rounds: to see that it works
     #[arg(long)]
     quick: bool,
+    /// end-to-end: on a real RocketMQ beside Java's client, too (needs a JDK and Maven)
+    #[arg(long)]
+    real: bool,
+    /// end-to-end: messages on each broker [default: 200000, on a real one 500000]
+    #[arg(long, value_name = "COUNT")]
+    messages: Option<u64>,
+    /// Be the broker of another benchmark
+    #[arg(long, hide = true)]
+    embedded_broker: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -41,6 +53,8 @@ enum Benchmark {
     Wall,
     /// Limits on against off
     Limits,
+    /// Consumers on a broker: native, sandboxed, `mqlet run`, and with --real Java's
+    EndToEnd,
 }
 
 impl Options {
@@ -56,6 +70,9 @@ impl Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    if options.embedded_broker {
+        return broker::serve();
+    }
     if cfg!(debug_assertions) {
         println!("built without optimisation: these figures say nothing");
     }
@@ -64,6 +81,7 @@ fn main() -> Result<()> {
             match benchmark {
                 Benchmark::Wall => wall::run(&options)?,
                 Benchmark::Limits => limits::run(&options)?,
+                Benchmark::EndToEnd => end_to_end::run(&options)?,
             }
         }
     }

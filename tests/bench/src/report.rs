@@ -125,15 +125,15 @@ impl Report {
         let columns = self.columns();
         write!(
             out,
-            "  {:<34}{:>7}",
+            "  {:<32}{:>7}",
             "median (least) of the rounds", "rounds"
         )?;
         for column in &columns {
-            write!(out, "{column:>26}")?;
+            write!(out, "{column:>21}")?;
         }
         writeln!(out)?;
         for subject in &self.subjects {
-            write!(out, "  {subject:<34}{:>7}", self.samples[subject].len())?;
+            write!(out, "  {subject:<32}{:>7}", self.samples[subject].len())?;
             for column in &columns {
                 let values = self.column(subject, column);
                 let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -141,7 +141,7 @@ impl Report {
                     true => "-".to_owned(),
                     false => format!("{} ({})", number(median(values)), number(least)),
                 };
-                write!(out, "{text:>26}")?;
+                write!(out, "{text:>21}")?;
             }
             writeln!(out)?;
         }
