@@ -67,8 +67,11 @@ pub(crate) fn execute(
     let loaded = Config::load(&arguments.config, overrides);
     let mut problems = loaded.problems;
     for (_, manifest) in &loaded.manifests {
-        if let Err(of_component) = preflight::check(manifest) {
-            problems.extend(of_component);
+        for problem in preflight::check(manifest).err().unwrap_or_default() {
+            // Two tenants may share a folder; what is wrong in it is said once.
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
         }
     }
     let config = match loaded.config {
