@@ -5,7 +5,7 @@
 //! concern it is, and followed by `settle`, which sends what the input has made due. What
 //! can happen by itself is one match in `handle_timeout`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,6 +327,7 @@ impl Client {
                 pull_version: unix_ms,
                 is_retry,
                 first_queues: None,
+                not_allocated: None,
                 held: BTreeMap::new(),
             });
         }
@@ -341,7 +342,7 @@ impl Client {
             is_ready: false,
             calls: 0,
             call_time: CallTime::default(),
-            releasing: Vec::new(),
+            releasing: BTreeSet::new(),
             last_committed: BTreeMap::new(),
             send_backs: 0,
             unregistering: 0,

@@ -14,6 +14,9 @@ use protocol::subscription::{ExpressionType, SubscriptionData};
 use protocol::topic;
 
 use crate::listener::{ConsumeMode, MessageModel};
+pub use crate::rebalance::allocate::{
+    AllocateError, AllocateMessageQueueStrategy, MachineRoomResolver,
+};
 
 /// What the groups of one client share. RocketMQ: `ClientConfig`.
 #[derive(Clone, Debug)]
@@ -79,6 +82,7 @@ pub struct GroupConfig {
     consume_from_where: ConsumeFromWhere,
     subscriptions: Vec<SubscriptionData>,
     mode: ConsumeMode,
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy,
     consume_message_batch_max_size: u32,
     consume_thread_max: u32,
     consume_timeout: Duration,
@@ -105,6 +109,7 @@ impl GroupConfig {
                 consume_from_where: ConsumeFromWhere::LastOffset,
                 subscriptions: Vec::new(),
                 mode: ConsumeMode::Concurrently,
+                allocate_message_queue_strategy: AllocateMessageQueueStrategy::Averagely,
                 consume_message_batch_max_size: 32,
                 consume_thread_max: 20,
                 consume_timeout: Duration::from_secs(60),
@@ -143,6 +148,11 @@ impl GroupConfig {
     /// Concurrently or orderly.
     pub fn mode(&self) -> ConsumeMode {
         self.mode
+    }
+
+    /// How queues are divided; all members of the group must have the same.
+    pub fn allocate_message_queue_strategy(&self) -> &AllocateMessageQueueStrategy {
+        &self.allocate_message_queue_strategy
     }
 
     /// Messages in one call, 1 to 1024. Not RocketMQ's 1: with an outcome for every
@@ -235,6 +245,8 @@ impl GroupConfigBuilder {
         consume_from_where: ConsumeFromWhere;
         /// Concurrently unless set.
         mode: ConsumeMode;
+        /// `AVG` unless set.
+        allocate_message_queue_strategy: AllocateMessageQueueStrategy;
         /// 32 unless set.
         consume_message_batch_max_size: u32;
         /// 20 unless set.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use protocol::{Address, MessageQueue, QueueOffset};
 
+use crate::config::AllocateError;
 use crate::request::RequestError;
 
 /// Something that happened in a client.
@@ -54,6 +55,16 @@ pub enum Event {
         consumer_group: Arc<str>,
         /// Why.
         reason: String,
+    },
+    /// The queues of a topic could not be divided among the members; they stay as they
+    /// are.
+    QueuesNotAllocated {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The topic.
+        topic: Arc<str>,
+        /// Why.
+        error: AllocateError,
     },
     /// The share of the group changed.
     Rebalanced {

@@ -4,14 +4,14 @@
 //! Plain state. What moves it: `rebalance` (takes and gives back), `offset::start` and
 //! `pull` (fetch), `consume` and `retry` (finish), `stop` (end).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::subscription::SubscriptionData;
 use protocol::{Instant, MessageQueue, QueueOffset};
 
-use crate::config::GroupConfig;
+use crate::config::{AllocateError, GroupConfig};
 use crate::consume::CallTime;
 use crate::epoch::Epoch;
 use crate::offset::{CommitState, Start};
@@ -40,7 +40,7 @@ pub(crate) struct ConsumerGroup {
     pub(crate) calls: u32,
     pub(crate) call_time: CallTime,
     /// Queues given back whose last offset is not confirmed yet.
-    pub(crate) releasing: Vec<MessageQueue>,
+    pub(crate) releasing: BTreeSet<MessageQueue>,
     /// What we last knew to be committed of queues that we no longer hold.
     pub(crate) last_committed: BTreeMap<MessageQueue, QueueOffset>,
     /// Messages on their way back to the broker.
@@ -83,6 +83,8 @@ pub(crate) struct GroupTopic {
     pub(crate) is_retry: bool,
     /// The queues there were when the topic was first seen: others appeared later.
     pub(crate) first_queues: Option<Vec<MessageQueue>>,
+    /// Why the last attempt to divide its queues failed.
+    pub(crate) not_allocated: Option<AllocateError>,
     /// Queues that are ours.
     pub(crate) held: BTreeMap<MessageQueue, Epoch>,
 }

@@ -254,7 +254,7 @@ impl Client {
 
     fn note_releasing(&mut self, group: Epoch, queue: MessageQueue) {
         if let Some(group) = self.groups.get_mut(group) {
-            group.releasing.push(queue);
+            group.releasing.insert(queue);
         }
     }
 
@@ -303,7 +303,7 @@ impl Client {
     fn end_release(&mut self, epoch: Epoch, result: Result<(), RequestError>) -> Option<Epoch> {
         let release = self.releases.remove(epoch)?;
         let group = self.groups.get_mut(release.group)?;
-        group.releasing.retain(|queue| *queue != release.queue);
+        group.releasing.remove(&release.queue);
         if let Err(error) = result {
             self.events.push_back(Event::CommitFailed {
                 consumer_group: Arc::clone(&group.name),

@@ -9,11 +9,13 @@
 
 pub(crate) mod allocate;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use protocol::{Instant, MessageQueue};
 
 use crate::client::{Client, Purpose};
+use crate::config::AllocateError;
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::AssignedQueue;
@@ -208,13 +210,47 @@ impl Client {
             if route.state != RouteState::Known {
                 continue;
             }
-            // A topic without a readable queue keeps what is held, as RocketMQ does.
-            let share = allocate::averagely(&self.client_id, &route.read_queues, members);
-            if let Some(wanted) = share.map(<[MessageQueue]>::to_vec) {
-                balanced &= self.take_and_give_back(epoch, topic_index, &wanted, members, now);
+            let topic = &group.topics[topic_index];
+            let strategy = group.config.allocate_message_queue_strategy();
+            let share = strategy.allocate_topic(
+                &self.client_id,
+                &route.read_queues,
+                members,
+                topic.is_retry,
+            );
+            match share {
+                Ok(wanted) => {
+                    self.note_allocated(epoch, topic_index);
+                    balanced &= self.take_and_give_back(epoch, topic_index, &wanted, members, now);
+                }
+                // What is held stays held, as in RocketMQ.
+                Err(error) => self.note_not_allocated(epoch, topic_index, &error),
             }
         }
         balanced
+    }
+
+    fn note_allocated(&mut self, epoch: Epoch, topic_index: usize) {
+        if let Some(group) = self.groups.get_mut(epoch) {
+            group.topics[topic_index].not_allocated = None;
+        }
+    }
+
+    fn note_not_allocated(&mut self, epoch: Epoch, topic_index: usize, error: &AllocateError) {
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        let topic = &mut group.topics[topic_index];
+        // A topic without queues is told of by its route.
+        if *error == AllocateError::NoQueues || topic.not_allocated.as_ref() == Some(error) {
+            return;
+        }
+        topic.not_allocated = Some(error.clone());
+        self.events.push_back(Event::QueuesNotAllocated {
+            consumer_group: Arc::clone(&group.name),
+            topic: Arc::clone(&topic.name),
+            error: error.clone(),
+        });
     }
 
     fn take_and_give_back(
@@ -229,10 +265,11 @@ impl Client {
             return true;
         };
         let topic = &group.topics[topic_index];
+        let kept: BTreeSet<&MessageQueue> = wanted.iter().collect();
         let unwanted: Vec<(MessageQueue, Epoch)> = topic
             .held
             .iter()
-            .filter(|(queue, _)| !wanted.contains(queue))
+            .filter(|(queue, _)| !kept.contains(queue))
             .map(|(queue, &epoch)| (queue.clone(), epoch))
             .collect();
         let missing = wanted

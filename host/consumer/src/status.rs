@@ -296,6 +296,14 @@ impl Client {
         if let Some(obstacle) = &group.rebalance.obstacle {
             reasons.push(format!("the members are not known: {obstacle}"));
         }
+        for topic in &group.topics {
+            if let Some(error) = &topic.not_allocated {
+                reasons.push(format!(
+                    "the queues of topic \"{}\" cannot be divided: {error}",
+                    topic.name
+                ));
+            }
+        }
         if group.rebalance.identity_clash {
             reasons.push(format!(
                 "another client has our id {}; give each its own instance_name",

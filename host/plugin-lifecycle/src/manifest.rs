@@ -322,6 +322,7 @@ topic = "hello"
         let group = manifest.group_config();
         assert_eq!(&**group.consumer_group(), "hello-group");
         assert_eq!(group.consume_from_where(), ConsumeFromWhere::LastOffset);
+        assert_eq!(group.allocate_message_queue_strategy().name(), "AVG");
         assert_eq!(group.consume_message_batch_max_size(), 32);
         assert_eq!(group.consume_timeout(), Duration::from_secs(60));
         assert_eq!(group.subscriptions()[0].sub_string, "*");
@@ -340,6 +341,7 @@ sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 listener = "concurrent"
 consumer_group = "hello-group"
 message_model = "clustering"
+allocate_message_queue_strategy = "CONSISTENT_HASH"
 consume_from_where = "timestamp"
 consume_timestamp = "1970-01-01T00:00:01Z"
 [[subscription]]
@@ -387,6 +389,8 @@ messages = "messages.jsonl"
             group.consume_from_where(),
             ConsumeFromWhere::Timestamp(1000)
         );
+        let strategy = group.allocate_message_queue_strategy();
+        assert_eq!(strategy.name(), "CONSISTENT_HASH");
         assert_eq!(group.subscriptions()[0].tags_set.len(), 2);
         assert_eq!(group.consume_message_batch_max_size(), 1);
         assert_eq!(group.consume_thread_max(), 2);

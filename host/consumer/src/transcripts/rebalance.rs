@@ -1,6 +1,9 @@
 //! Who has which queue.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::config::{AllocateMessageQueueStrategy, MachineRoomResolver};
 use crate::request::{RequestError, Response};
 use crate::testing::{CLIENT_ID, Cluster, refused};
 
@@ -28,6 +31,83 @@ fn queues_are_given_back_when_a_member_joins_and_taken_when_it_leaves() {
     t.wait(seconds(1));
     t.settle();
     check("rebalance_join_and_leave", &t);
+}
+
+#[test]
+fn queues_are_divided_by_the_strategy_of_the_group() {
+    let held = |strategy| {
+        let mut t = Harness::default();
+        t.topic("T1", &[("broker-a", 4)]);
+        two_members(&mut t);
+        t.subscribe(config(
+            group("T1").allocate_message_queue_strategy(strategy),
+        ));
+        t.settle();
+        let status = t.client.status(t.now());
+        let topics = status.groups[0].topics.iter();
+        topics
+            .flat_map(|topic| topic.queues.iter())
+            .map(|queue| queue.queue.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    // By name we come after the other member.
+    assert_eq!(
+        held(AllocateMessageQueueStrategy::Averagely),
+        "T1@broker-a:2 T1@broker-a:3"
+    );
+    assert_eq!(
+        held(AllocateMessageQueueStrategy::AveragelyByCircle),
+        "T1@broker-a:1 T1@broker-a:3"
+    );
+    assert_eq!(
+        held(AllocateMessageQueueStrategy::Config {
+            message_queues: vec![queue("T1@broker-a:0"), queue("T1@broker-a:7")],
+        }),
+        "T1@broker-a:0"
+    );
+    assert_eq!(
+        held(AllocateMessageQueueStrategy::MachineRoom {
+            rooms: ["hz".to_owned()].into(),
+        }),
+        ""
+    );
+}
+
+#[test]
+fn queues_that_cannot_be_divided_stay_as_they_are_and_it_is_told_once() {
+    #[derive(Debug)]
+    struct Nowhere;
+    impl MachineRoomResolver for Nowhere {
+        fn broker_deploy_in(&self, _: &MessageQueue) -> Option<String> {
+            Some("hz".to_owned())
+        }
+        fn consumer_deploy_in(&self, client_id: &str) -> Option<String> {
+            (client_id == CLIENT_ID).then(|| "hz".to_owned())
+        }
+    }
+    let strategy = AllocateMessageQueueStrategy::MachineRoomNearby {
+        inner: Arc::default(),
+        resolver: Arc::new(Nowhere),
+    };
+    let (mut t, _) = pulling(group("T1").allocate_message_queue_strategy(strategy));
+    two_members(&mut t);
+    for _ in 0..2 {
+        t.notify_members_changed("G1");
+        t.wait(seconds(1));
+        t.settle();
+    }
+    let status = t.client.status(t.now());
+    let held: usize = status.groups[0]
+        .topics
+        .iter()
+        .map(|topic| topic.queues.len())
+        .sum();
+    assert_eq!(held, 2);
+    let told = t.transcript().matches("QueuesNotAllocated").count();
+    assert_eq!(told, 2, "once a topic\n{}", t.transcript());
+    let reasons = status.groups[0].waits_for.join("\n");
+    assert!(reasons.contains("10.0.0.8@1#zzz"), "{reasons}");
 }
 
 #[test]

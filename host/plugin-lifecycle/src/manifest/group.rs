@@ -5,7 +5,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
+use consumer::config::{
+    AllocateMessageQueueStrategy, ConsumeFromWhere, GroupConfig, GroupConfigBuilder,
+};
 use consumer::listener::MessageModel;
 use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError};
 use protocol::topic::{self, NameError};
@@ -35,10 +37,12 @@ pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder
             )],
         )
     });
+    let strategy = allocate_message_queue_strategy(root);
     let consume_from_where = consume_from_where(root);
     let subscriptions = subscriptions(root);
     let builder = GroupConfig::builder(consumer_group.as_deref().unwrap_or("none"))
         .message_model(message_model)
+        .allocate_message_queue_strategy(strategy)
         .consume_from_where(consume_from_where);
     let builder = subscriptions
         .iter()
@@ -57,6 +61,35 @@ pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder
         return None;
     }
     Some((consumer_group?, builder))
+}
+
+fn allocate_message_queue_strategy(root: &Section<'_, '_>) -> AllocateMessageQueueStrategy {
+    const OTHERS: &str = "write \"AVG\", \"AVG_BY_CIRCLE\" or \"CONSISTENT_HASH\", \
+        the same in every member of the group";
+    // Made when chosen: strategies are no plain words.
+    let make: fn() -> AllocateMessageQueueStrategy = root.or(
+        "allocate_message_queue_strategy",
+        || AllocateMessageQueueStrategy::Averagely,
+        |value| {
+            value.choice(
+                &[
+                    ("AVG", || AllocateMessageQueueStrategy::Averagely),
+                    ("AVG_BY_CIRCLE", || {
+                        AllocateMessageQueueStrategy::AveragelyByCircle
+                    }),
+                    ("CONSISTENT_HASH", || {
+                        AllocateMessageQueueStrategy::consistent_hash()
+                    }),
+                ],
+                &[
+                    ("MACHINE_ROOM", OTHERS),
+                    ("MACHINE_ROOM_NEARBY", OTHERS),
+                    ("CONFIG", OTHERS),
+                ],
+            )
+        },
+    );
+    make()
 }
 
 fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {

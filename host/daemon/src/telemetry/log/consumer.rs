@@ -45,6 +45,15 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 warn!(target: "consumer", %tenant, %consumer_group, untold, "the members of the group are not known, its queues stay as they are: {reason}");
             }
         }
+        Event::QueuesNotAllocated {
+            consumer_group,
+            topic,
+            error,
+        } => {
+            if let Some(untold) = admit("not allocated", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %topic, untold, "the queues of \"{topic}\" cannot be divided and stay as they are: {error}");
+            }
+        }
         Event::Rebalanced {
             consumer_group,
             topic,
