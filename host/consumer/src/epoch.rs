@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-/// Slot and generation of an entry of one [`EpochTable`].
+/// Slot and generation of an entry of one table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     slot: u32,
