@@ -130,7 +130,7 @@ impl Cluster {
 
     /// Sends so many messages, in batches that take turns over the queues.
     pub(crate) async fn fill(&self, count: u64) -> Result<()> {
-        let driver = self.client("fill");
+        let driver = self.client("fill", Arc::new(|_| {}));
         let producer = driver.producer();
         let body = messages::body();
         let mut sends = JoinSet::new();
@@ -153,10 +153,10 @@ impl Cluster {
     }
 
     /// A client without groups.
-    pub(crate) fn client(&self, name: &str) -> Driver {
+    pub(crate) fn client(&self, name: &str, observer: driver::Observer) -> Driver {
         let id = format!("127.0.0.1@{}#{name}", std::process::id());
         let config = ClientConfig::new(id, vec![self.namesrv_addr.clone()]);
-        Driver::start(DriverConfig::new(config), Arc::new(|_| {}))
+        Driver::start(DriverConfig::new(config), observer)
     }
 
     /// Looks at offsets.

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use consumer::GroupConfig;
+use driver::Event;
 use protocol::Address;
 use protocol::subscription::SubscriptionData;
 use tempfile::TempDir;
+use tokio::sync::Notify;
 
 use crate::broker::{self, Cluster, TOPIC};
 use crate::end_to_end::new_group;
@@ -194,18 +196,26 @@ pub(crate) async fn first_message(cluster: &Cluster, ledger: &Mqlet) -> Result<D
 /// Makes a group that has consumed everything, as a member that came and went leaves it.
 async fn make_group(cluster: &Cluster, group: &str) -> Result<()> {
     let offsets = cluster.offsets();
-    let member = cluster.client("maker");
+    let has_queues = Arc::new(Notify::new());
+    let heard = Arc::clone(&has_queues);
+    let member = cluster.client(
+        "maker",
+        Arc::new(move |event| {
+            if let Event::Client(consumer::Event::Rebalanced { topic, .. }) = event
+                && **topic == *TOPIC
+            {
+                heard.notify_one();
+            }
+        }),
+    );
     let config = GroupConfig::builder(group)
         .subscription(SubscriptionData::all(TOPIC))
         .build()?;
     member.subscribe(config, Arc::new(Native)).await?;
-    let began = Instant::now();
-    // Its first heartbeat makes it known.
-    while let Err(error) = offsets.commit_all(group).await {
-        ensure!(began.elapsed() < RUN_MAX, error);
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-    member.stop(Duration::ZERO).await;
+    // Then the broker has answered its heartbeat. Left earlier, it may be forgotten
+    // before it is known, and the next member share the queues with it for minutes.
+    tokio::time::timeout(RUN_MAX, has_queues.notified()).await?;
+    member.stop(Duration::from_secs(5)).await;
     offsets.commit_all(group).await
 }
 

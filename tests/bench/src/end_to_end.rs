@@ -68,6 +68,8 @@ async fn on(options: &Options, name: &str, cluster: &Cluster, java: Option<&Java
         &format!("end to end, {name}, {count} messages of 1 KiB"),
         "messages a second, CPU s a million messages, MiB",
     );
+    // Compiles the component, and reads the broker's files for the first time.
+    client_process::watch(cluster, count, |group| mqlet.start(group)).await?;
     for _ in 0..options.pick(2, 7) {
         let native: Arc<dyn MessageListener> = Arc::new(Native);
         report.add(NATIVE, in_process(cluster, native, count).await?);
