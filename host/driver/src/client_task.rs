@@ -310,9 +310,17 @@ impl ClientTask {
                 self.client.handle_connected(&address, now);
                 (self.observer)(&Event::Connected { address });
             }
-            Input::Disconnected { address, reason } => {
+            Input::Disconnected {
+                address,
+                reason,
+                has_answered,
+            } => {
                 self.client.handle_disconnected(&address, now);
-                (self.observer)(&Event::Disconnected { address, reason });
+                (self.observer)(&Event::Disconnected {
+                    address,
+                    reason,
+                    has_answered,
+                });
             }
             Input::ConnectFailed { address, reason } => {
                 (self.observer)(&Event::ConnectFailed { address, reason });

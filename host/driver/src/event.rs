@@ -24,6 +24,8 @@ pub enum Event {
         address: Address,
         /// Why, causes included.
         reason: String,
+        /// Whether anything that was asked on it was answered.
+        has_answered: bool,
     },
     /// A connection did not come about; tried again with growing waits.
     ConnectFailed {

@@ -19,6 +19,8 @@ use crate::requests::with_causes;
 
 /// Requests of peers that wait for the client task; more are turned away as busy.
 const SERVER_REQUESTS_MAX: usize = 1_024;
+/// The same for their bodies.
+const SERVER_REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// One report.
 #[derive(Debug)]
@@ -26,8 +28,15 @@ pub(crate) enum Input {
     Response(RequestId, Result<Response, RequestError>),
     CallEnded(ConsumeRequestId, CallEnd),
     Connected(Address),
-    Disconnected { address: Address, reason: String },
-    ConnectFailed { address: Address, reason: String },
+    Disconnected {
+        address: Address,
+        reason: String,
+        has_answered: bool,
+    },
+    ConnectFailed {
+        address: Address,
+        reason: String,
+    },
     ServerRequest(Address, RemotingCommand, Responder),
     ServerRequestsOverloaded(Address),
 }
@@ -57,6 +66,9 @@ pub(crate) struct Mailbox {
 struct State {
     inputs: Vec<Input>,
     server_requests: usize,
+    server_request_bytes: usize,
+    /// A request was turned away since the task last looked.
+    is_overloaded: bool,
 }
 
 impl Mailbox {
@@ -79,6 +91,8 @@ impl Mailbox {
         debug_assert!(inputs.is_empty());
         let mut state = self.lock();
         state.server_requests = 0;
+        state.server_request_bytes = 0;
+        state.is_overloaded = false;
         std::mem::swap(&mut state.inputs, inputs);
     }
 
@@ -97,10 +111,11 @@ impl ClientHandler for Mailbox {
         self.push(Input::Connected(address.clone()));
     }
 
-    fn disconnected(&self, address: &Address, error: &ConnectionError) {
+    fn disconnected(&self, address: &Address, error: &ConnectionError, has_answered: bool) {
         self.push(Input::Disconnected {
             address: address.clone(),
             reason: with_causes(error),
+            has_answered,
         });
     }
 
@@ -112,16 +127,24 @@ impl ClientHandler for Mailbox {
     }
 
     fn request(&self, address: &Address, command: RemotingCommand, responder: Responder) {
-        let turned_away = {
+        let (is_taken, is_told) = {
             let mut state = self.lock();
-            state.server_requests += 1;
-            state.server_requests
+            let bytes = state.server_request_bytes + command.body.len();
+            let is_taken =
+                state.server_requests < SERVER_REQUESTS_MAX && bytes <= SERVER_REQUEST_BYTES_MAX;
+            if is_taken {
+                state.server_requests += 1;
+                state.server_request_bytes = bytes;
+            }
+            let is_told = state.is_overloaded;
+            state.is_overloaded |= !is_taken;
+            (is_taken, is_told)
         };
-        if turned_away <= SERVER_REQUESTS_MAX {
+        if is_taken {
             self.push(Input::ServerRequest(address.clone(), command, responder));
             return;
         }
-        if turned_away == SERVER_REQUESTS_MAX + 1 {
+        if !is_told {
             self.push(Input::ServerRequestsOverloaded(address.clone()));
         }
         responder.answer(

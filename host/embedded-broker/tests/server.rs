@@ -22,7 +22,7 @@ struct NoRequests;
 
 impl ClientHandler for NoRequests {
     fn connected(&self, _: &Address) {}
-    fn disconnected(&self, _: &Address, _: &ConnectionError) {}
+    fn disconnected(&self, _: &Address, _: &ConnectionError, _: bool) {}
     fn request(&self, _: &Address, _: RemotingCommand, _: Responder) {}
 }
 

@@ -75,8 +75,9 @@ pub trait ClientHandler: Send + Sync + 'static {
     /// A connection stands; no answer came yet.
     fn connected(&self, address: &Address);
 
-    /// The connection ended and no other has taken its place.
-    fn disconnected(&self, address: &Address, error: &ConnectionError);
+    /// The connection ended and no other has taken its place. `has_answered`: a request
+    /// of ours was answered on it.
+    fn disconnected(&self, address: &Address, error: &ConnectionError, has_answered: bool);
 
     /// An attempt to connect failed. Requests that waited for it fail too.
     fn connect_failed(&self, _address: &Address, _error: &ConnectError) {}
@@ -104,7 +105,7 @@ impl Responder {
         command.opaque = self.opaque;
         debug_assert!(command.is_response());
         command.serialize_type = serialize_type_for(self.serialize_type, command.code);
-        self.connection.push(&command).ok();
+        self.connection.push_answer(&command);
     }
 }
 
@@ -386,6 +387,15 @@ impl Shared {
         self.submit(address, invocation);
     }
 
+    /// Who answers may be dialled again at once; who only talks may not.
+    fn handle_first_answer(&self, connection: &Arc<Connection>) {
+        if let Some(slot) = self.lock().slot_of(connection) {
+            slot.backoff.handle_success();
+            slot.has_answered = true;
+            slot.last_error = None;
+        }
+    }
+
     fn next_opaque(&self) -> i32 {
         self.opaque.fetch_add(1, Ordering::Relaxed)
     }
@@ -404,16 +414,12 @@ impl ConnectionOwner for Shared {
         self.handler.connected(connection.address());
     }
 
-    fn handle_first_frame(&self, connection: &Arc<Connection>) {
-        if let Some(slot) = self.lock().slot_of(connection) {
-            slot.backoff.handle_success();
-            slot.has_answered = true;
-            slot.last_error = None;
-        }
-    }
-
     fn handle_response(self: &Arc<Self>, connection: &Arc<Connection>, command: RemotingCommand) {
-        match connection.remove(command.opaque) {
+        let answered = connection.answer(command.opaque, self.clock.now());
+        if answered.is_some() && connection.is_first_answer() {
+            self.handle_first_answer(connection);
+        }
+        match answered {
             Some(invocation) if command.code == response_code::GO_AWAY => {
                 self.handle_go_away(connection, invocation);
             }
@@ -437,6 +443,7 @@ impl ConnectionOwner for Shared {
 
     fn handle_end(&self, connection: &Arc<Connection>, end: &End) {
         let address = connection.address();
+        let has_answered;
         {
             let now = self.clock.now();
             let mut slots = self.lock();
@@ -445,14 +452,15 @@ impl ConnectionOwner for Shared {
                 return;
             };
             slot.connection = None;
-            if !slot.has_answered {
+            has_answered = slot.has_answered;
+            if !has_answered {
                 slot.backoff.handle_failure(now);
             }
             slot.last_error = Some(end.to_invoke_error(address));
         }
         match end {
             End::NotConnected(error) => self.handler.connect_failed(address, error),
-            End::Lost(error) => self.handler.disconnected(address, error),
+            End::Lost(error) => self.handler.disconnected(address, error, has_answered),
         }
     }
 }

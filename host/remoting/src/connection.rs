@@ -15,7 +15,7 @@ pub(crate) use write_queue::{PushError, WriteQueue};
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +32,10 @@ use crate::in_flight::{InFlight, InFlightPermit};
 
 /// Deadlines are kept this coarsely, so that many of them cost few wake-ups.
 const SWEEP_GRANULARITY: Duration = Duration::from_millis(10);
+
+/// Requests that wait for less say nothing about the connection when they expire: not
+/// every caller is patient, and a connection is shared.
+const SILENCE_MIN: Duration = Duration::from_secs(2);
 
 /// How long a connection that is closed from this side may take to write what is queued.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -97,7 +101,6 @@ impl Invocation {
 pub(crate) trait ConnectionOwner: Send + Sync + 'static {
     fn clock(&self) -> Clock;
     fn handle_connected(&self, connection: &Arc<Connection>);
-    fn handle_first_frame(&self, connection: &Arc<Connection>);
     fn handle_response(self: &Arc<Self>, connection: &Arc<Connection>, command: RemotingCommand);
     fn handle_request(&self, connection: &Arc<Connection>, command: RemotingCommand);
     /// Called once, before the waiting requests are told.
@@ -145,6 +148,7 @@ pub(crate) struct Connection {
     drained: Notify,
     stop: CancellationToken,
     last_frame_ns: AtomicU64,
+    has_answered: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -152,6 +156,9 @@ struct State {
     in_flight: InFlight<Box<Invocation>>,
     /// When the sweeper wakes by itself.
     sweeps_at: Option<Instant>,
+    /// The last answer to a request of ours, or the connection's beginning. Anything
+    /// else the peer may send is no sign that it serves us.
+    answered_at: Option<Instant>,
     /// A replacement takes the new requests; this one ends with its last answer.
     is_replaced: bool,
     end: Option<End>,
@@ -166,6 +173,7 @@ impl Connection {
             state: Mutex::new(State {
                 in_flight: InFlight::new(),
                 sweeps_at: None,
+                answered_at: None,
                 is_replaced: false,
                 end: None,
             }),
@@ -174,6 +182,7 @@ impl Connection {
             drained: Notify::new(),
             stop,
             last_frame_ns: AtomicU64::new(0),
+            has_answered: AtomicBool::new(false),
         }
     }
 
@@ -228,9 +237,32 @@ impl Connection {
         })
     }
 
-    /// Takes a request out: it was answered, or its caller went away.
-    pub(crate) fn remove(&self, opaque: i32) -> Option<Box<Invocation>> {
+    /// Queues the answer to a question of the peer, unless it asks without reading.
+    pub(crate) fn push_answer(&self, command: &RemotingCommand) {
+        // Who asks learns of it by itself.
+        self.write_queue.push_answer(command).ok();
+    }
+
+    /// Takes a request out that was answered.
+    pub(crate) fn answer(&self, opaque: i32, now: Instant) -> Option<Box<Invocation>> {
         let mut state = self.lock();
+        if state.in_flight.contains(opaque) {
+            state.answered_at = Some(now);
+        }
+        self.take(state, opaque)
+    }
+
+    /// Whether this is asked for the first time.
+    pub(crate) fn is_first_answer(&self) -> bool {
+        !self.has_answered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Takes a request out whose caller went away.
+    pub(crate) fn remove(&self, opaque: i32) -> Option<Box<Invocation>> {
+        self.take(self.lock(), opaque)
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>, opaque: i32) -> Option<Box<Invocation>> {
         let invocation = state.in_flight.remove(opaque);
         if state.is_replaced && state.in_flight.is_empty() {
             self.drained.notify_one();
@@ -257,7 +289,7 @@ impl Connection {
         };
         let dialled = tokio::select! {
             dialled = self.dial() => dialled.map_err(End::NotConnected),
-            () = self.sweep(owner.clock()) => Err(End::Lost(ConnectionError::Panicked)),
+            silence = self.sweep(owner.clock()) => Err(End::Lost(ConnectionError::Unresponsive(silence))),
             () = self.stop.cancelled() => Err(End::Lost(ConnectionError::Closed)),
         };
         ending.end = match dialled {
@@ -312,7 +344,9 @@ impl Connection {
         owner: &Arc<impl ConnectionOwner>,
     ) -> ConnectionError {
         let clock = owner.clock();
-        self.note_frame(clock.now());
+        let now = clock.now();
+        self.note_frame(now);
+        self.lock().answered_at = Some(now);
         owner.handle_connected(self);
         let (read, write) = stream.into_split();
         let mut tasks = JoinSet::new();
@@ -326,7 +360,7 @@ impl Connection {
         });
         let reason = tokio::select! {
             ended = tasks.join_next() => return joined(ended),
-            () = self.sweep(clock) => return ConnectionError::Panicked,
+            silence = self.sweep(clock) => return ConnectionError::Unresponsive(silence),
             () = self.idle(clock) => return ConnectionError::Idle(self.limits.idle_timeout),
             () = self.drained.notified() => ConnectionError::Replaced,
             () = self.stop.cancelled() => ConnectionError::Closed,
@@ -344,7 +378,6 @@ impl Connection {
     ) -> ConnectionError {
         let clock = owner.clock();
         let mut reader = FrameReader::new(read, self.limits.frame_bytes_max);
-        let mut is_first = true;
         loop {
             let command = match reader.next().await {
                 Ok(Some(frame)) => RemotingCommand::decode(frame),
@@ -356,9 +389,6 @@ impl Connection {
                 Err(error) => return ConnectionError::Decode(error),
             };
             self.note_frame(clock.now());
-            if std::mem::take(&mut is_first) {
-                owner.handle_first_frame(&self);
-            }
             if command.is_response() {
                 owner.handle_response(&self, command);
             } else {
@@ -367,16 +397,20 @@ impl Connection {
         }
     }
 
-    /// Answers what has expired, for ever.
-    async fn sweep(&self, clock: Clock) {
+    /// Answers what has expired. Returns when a request had its time, and nothing was
+    /// answered meanwhile: then the connection is of no use, whatever else comes on it.
+    /// RocketMQ: `NettyClientConfig#clientCloseSocketIfTimeout`.
+    async fn sweep(&self, clock: Clock) -> Duration {
         loop {
             let now = clock.now();
             let mut expired = Vec::new();
+            let answered_at;
             let sweeps_at = {
                 let mut state = self.lock();
                 while let Some(invocation) = state.in_flight.poll_expired(now) {
                     expired.push(invocation);
                 }
+                answered_at = state.answered_at;
                 state.sweeps_at = state
                     .in_flight
                     .poll_timeout()
@@ -386,12 +420,29 @@ impl Connection {
                 }
                 state.sweeps_at
             };
+            // A connection that never answered anything need not have had all the time of
+            // a request that waited for it to stand.
+            let has_answered = self.has_answered.load(Ordering::Relaxed);
+            let patience = |invocation: &Invocation| match has_answered {
+                true => invocation.timeout,
+                false => SILENCE_MIN,
+            };
+            let mut silence = None;
             for invocation in expired {
+                if invocation.timeout >= SILENCE_MIN
+                    && answered_at
+                        .is_some_and(|at| at + patience(&invocation) <= invocation.deadline)
+                {
+                    silence = Some(invocation.timeout);
+                }
                 let error = InvokeError::Timeout {
                     address: self.address.clone(),
                     timeout: invocation.timeout,
                 };
                 invocation.tell(Err(error));
+            }
+            if let Some(silence) = silence {
+                return silence;
             }
             match sweeps_at {
                 Some(sweeps_at) => tokio::select! {

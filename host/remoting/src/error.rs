@@ -58,6 +58,15 @@ pub enum ConnectionError {
     /// The peer hung up within a frame.
     #[error("the peer closed the connection within a frame")]
     CutFrame,
+    /// The peer began a frame and did not go on with it.
+    #[error("the peer began a frame and sent next to nothing of it for {0:?}")]
+    StalledFrame(Duration),
+    /// A request had its time, and nothing else was answered meanwhile.
+    #[error("the peer answered nothing for {0:?}; it may not be what this address is for")]
+    Unresponsive(Duration),
+    /// The peer took nothing of what is written to it.
+    #[error("the peer reads nothing of what it was sent for {0:?}")]
+    NotReading(Duration),
     /// The peer announced a length that no frame may have.
     #[error("the peer broke the framing; it may not speak RocketMQ's remoting protocol")]
     Frame(#[source] FrameError),
@@ -90,7 +99,10 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// Whether the peer broke the protocol, as opposed to going away.
     pub fn is_protocol_violation(&self) -> bool {
-        matches!(self, Self::CutFrame | Self::Frame(_) | Self::Decode(_))
+        matches!(
+            self,
+            Self::CutFrame | Self::StalledFrame(_) | Self::Frame(_) | Self::Decode(_)
+        )
     }
 }
 

@@ -1,5 +1,5 @@
 //! A fault that repeats: its first lines are told, the rest of a while is counted, and
-//! the next line says how many there were.
+//! the next line says how many there were. A fault that lasts is told ever more rarely.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 /// Lines of one fault in one [`WINDOW`].
 const LINES_MAX: u32 = 5;
-/// How long lines are counted together.
+/// How long lines are counted together, at first; twice as long after each window in
+/// which some were not told.
 const WINDOW: Duration = Duration::from_secs(10);
+/// The longest window. One line is told in it.
+const WINDOW_MAX: Duration = Duration::from_secs(600);
 /// Faults that are told apart; more share one place.
 const FAULTS_MAX: usize = 1000;
 
@@ -25,6 +28,7 @@ pub(super) struct Repeats {
 #[derive(Debug)]
 struct Fault {
     since: Instant,
+    window: Duration,
     told: u32,
     untold: u64,
 }
@@ -47,12 +51,19 @@ impl Repeats {
         if faults.len() < FAULTS_MAX {
             let entry = Fault {
                 since: Instant::now(),
+                window: WINDOW,
                 told: 1,
                 untold: 0,
             };
             faults.insert(fault.to_owned(), entry);
         }
         true
+    }
+
+    /// Whether a row of this fault was begun and not ended.
+    pub(super) fn is_in_a_row(&self, fault: &str) -> bool {
+        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.contains_key(fault)
     }
 
     /// Forgets a fault that has ended; how many of it were not told.
@@ -64,7 +75,7 @@ impl Repeats {
     fn admit_at(&self, fault: &str, now: Instant) -> Option<Untold> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         if faults.len() >= FAULTS_MAX && !faults.contains_key(fault) {
-            faults.retain(|_, fault| now.saturating_duration_since(fault.since) < WINDOW);
+            faults.retain(|_, fault| now.saturating_duration_since(fault.since) < fault.window);
         }
         let key = if faults.len() >= FAULTS_MAX && !faults.contains_key(fault) {
             "others"
@@ -73,14 +84,23 @@ impl Repeats {
         };
         let entry = faults.entry(key.to_owned()).or_insert(Fault {
             since: now,
+            window: WINDOW,
             told: 0,
             untold: 0,
         });
-        if now.saturating_duration_since(entry.since) >= WINDOW {
+        let age = now.saturating_duration_since(entry.since);
+        if age >= entry.window {
+            let lasts = entry.untold > 0 && age < 2 * entry.window;
+            entry.window = if lasts {
+                (2 * entry.window).min(WINDOW_MAX)
+            } else {
+                WINDOW
+            };
             entry.since = now;
             entry.told = 0;
         }
-        if entry.told < LINES_MAX {
+        let lines_max = if entry.window == WINDOW { LINES_MAX } else { 1 };
+        if entry.told < lines_max {
             entry.told += 1;
             Some(untold(std::mem::take(&mut entry.untold)))
         } else {
@@ -110,7 +130,21 @@ mod tests {
         assert_eq!(repeats.admit_at("b", start), Some(None));
 
         assert_eq!(repeats.admit_at("a", start + WINDOW), Some(Some(2)));
-        assert_eq!(repeats.admit_at("a", start + WINDOW), Some(None));
+    }
+
+    #[test]
+    fn a_fault_that_lasts_is_told_ever_more_rarely_until_it_was_quiet() {
+        let repeats = Repeats::default();
+        let start = Instant::now();
+        let told = |seconds: std::ops::Range<u64>| {
+            let times = seconds.map(|second| start + Duration::from_secs(second));
+            times
+                .filter(|at| repeats.admit_at("a", *at).is_some())
+                .count()
+        };
+        let first_hour = told(0..3600);
+        assert!((10..=15).contains(&first_hour), "{first_hour}");
+        assert_eq!(told(9000..9010), LINES_MAX as usize);
     }
 
     #[test]

@@ -3,11 +3,15 @@
 //! A frame gets one allocation of its own, so that a pull answer held for its last
 //! message holds nothing else. The announced length is checked before anything is
 //! allocated, and a large frame's memory grows as its bytes come: announcing 16 MiB
-//! costs the peer as much as it costs us.
+//! costs the peer as much as it costs us. A peer that begins a frame must go on with it:
+//! everything behind it on the connection waits for its end.
+
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use protocol::frame;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::ConnectionError;
 
@@ -18,6 +22,12 @@ const READ_BUFFER_BYTES: usize = 32 * 1024;
 /// Reserved at once for a frame that announces more; it doubles from here. A usual
 /// pull answer (256 KiB of messages) fits without growing.
 const FRAME_RESERVE_BYTES_MAX: usize = 512 * 1024;
+
+/// While a frame is incomplete, so many bytes of it must come in each
+/// [`FRAME_PROGRESS_TIME`]: a fifth of what the slowest modem of a phone does.
+const FRAME_PROGRESS_BYTES: usize = 4 * 1024;
+/// See [`FRAME_PROGRESS_BYTES`].
+const FRAME_PROGRESS_TIME: Duration = Duration::from_secs(5);
 
 /// Bytes of the length field.
 const LENGTH_BYTES: usize = 4;
@@ -61,19 +71,41 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let buffered = length.min(self.buffer.len());
         frame.put_slice(&self.buffer[..buffered]);
         self.buffer.advance(buffered);
+        if frame.len() < length {
+            self.complete(&mut frame, length).await?;
+        }
+        Ok(Some(frame.freeze()))
+    }
+
+    /// Reads the rest of a frame.
+    async fn complete(
+        &mut self,
+        frame: &mut BytesMut,
+        length: usize,
+    ) -> Result<(), ConnectionError> {
+        let mut progress_until = Instant::now() + FRAME_PROGRESS_TIME;
+        let mut progress_bytes = 0;
         while frame.len() < length {
             if frame.len() == frame.capacity() {
                 // `reserve` would round up; what is held for long should be exact.
                 let mut larger = BytesMut::with_capacity((frame.capacity() * 2).min(length));
-                larger.extend_from_slice(&frame);
-                frame = larger;
+                larger.extend_from_slice(frame);
+                *frame = larger;
             }
-            let rest = length - frame.len();
-            if self.read.read_buf(&mut (&mut frame).limit(rest)).await? == 0 {
+            let missing = length - frame.len();
+            let mut rest = (&mut *frame).limit(missing);
+            let read = timeout_at(progress_until, self.read.read_buf(&mut rest)).await;
+            let bytes = read.map_err(|_| ConnectionError::StalledFrame(FRAME_PROGRESS_TIME))??;
+            if bytes == 0 {
                 return Err(ConnectionError::CutFrame);
             }
+            progress_bytes += bytes;
+            if progress_bytes >= FRAME_PROGRESS_BYTES {
+                progress_until = Instant::now() + FRAME_PROGRESS_TIME;
+                progress_bytes = 0;
+            }
         }
-        Ok(Some(frame.freeze()))
+        Ok(())
     }
 }
 
@@ -131,6 +163,46 @@ mod tests {
         }
         let mut reader = FrameReader::new(&[][..], FRAME_BYTES_MAX);
         assert!(reader.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_does_not_go_on_is_an_error_however_it_drips() {
+        for drip in [None, Some(Duration::from_millis(100))] {
+            let (read, mut write) = tokio::io::duplex(64);
+            let writer = tokio::spawn(async move {
+                write.write_all(&[0, 0, 0xff, 0xff, 1, 2, 3]).await.unwrap();
+                match drip {
+                    None => std::future::pending().await,
+                    Some(interval) => {
+                        while write.write_all(&[0]).await.is_ok() {
+                            tokio::time::sleep(interval).await;
+                        }
+                    }
+                }
+            });
+            let result = FrameReader::new(read, FRAME_BYTES_MAX).next().await;
+            assert!(
+                matches!(result, Err(ConnectionError::StalledFrame(_))),
+                "{drip:?}: {result:?}"
+            );
+            writer.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_frame_that_goes_on_is_read() {
+        let content = vec![7; 1_000_000];
+        let bytes = framed(&content);
+        let (read, mut write) = tokio::io::duplex(64 * 1024);
+        let writer = tokio::spawn(async move {
+            for chunk in bytes.chunks(5_000) {
+                write.write_all(chunk).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+        });
+        let frame = FrameReader::new(read, FRAME_BYTES_MAX).next().await;
+        assert!(frame.unwrap().unwrap() == content.as_slice());
+        writer.await.unwrap();
     }
 
     #[tokio::test]

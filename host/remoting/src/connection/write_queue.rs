@@ -4,18 +4,27 @@
 //! that frames which come together leave with one system call, and a queued frame
 //! costs no allocation. Bounded in bytes; the bound includes what is being written.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use protocol::RemotingCommand;
 use protocol::frame::EncodeError;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::error::ConnectionError;
 
 /// A buffer that grew beyond this is given back to the allocator after it was written.
 const BUFFER_BYTES_KEPT_MAX: usize = 256 * 1024;
+
+/// A peer that takes no byte for this long will take no more.
+const WRITE_PROGRESS_TIME: Duration = Duration::from_secs(5);
+
+/// With so much waiting to be written, questions of the peer are not answered any more.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Frames on their way out. The mutex protects only appending and taking.
 #[derive(Debug)]
@@ -63,6 +72,15 @@ impl WriteQueue {
         self.append(command.body.len(), |buffer| {
             command.encode(buffer).map_err(PushError::Encode)
         })
+    }
+
+    /// The same for an answer to what the peer asked unbidden: it may not fill the queue
+    /// with them. An answer that does not fit is left out.
+    pub(crate) fn push_answer(&self, command: &RemotingCommand) -> Result<(), PushError> {
+        if self.lock().queued_bytes() > ANSWER_BYTES_MAX {
+            return Err(PushError::Full);
+        }
+        self.push(command)
     }
 
     /// Queues bytes as they are.
@@ -116,7 +134,16 @@ impl WriteQueue {
     ) -> Result<(), ConnectionError> {
         let mut buffer = BytesMut::new();
         while self.take(&mut buffer).await {
-            write.write_all(&buffer).await?;
+            let mut rest = buffer.as_ref();
+            while !rest.is_empty() {
+                let written = timeout(WRITE_PROGRESS_TIME, write.write(rest)).await;
+                let bytes =
+                    written.map_err(|_| ConnectionError::NotReading(WRITE_PROGRESS_TIME))??;
+                if bytes == 0 {
+                    return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+                }
+                rest = &rest[bytes..];
+            }
             buffer.clear();
             if buffer.capacity() > BUFFER_BYTES_KEPT_MAX {
                 buffer = BytesMut::new();

@@ -7,6 +7,7 @@ use crate::peer::{
     Echo, PATIENCE, RawPeer, Recorder, address_of, eventually, is_closed, read_command, request,
     write_command,
 };
+use bytes::BytesMut;
 use protocol::code::response_code;
 use protocol::{Address, ExtFields, RemotingCommand};
 use remoting::{
@@ -449,4 +450,59 @@ async fn go_away_moves_new_requests_to_a_new_connection_and_lets_old_ones_end() 
         refused.await.unwrap(),
         Err(InvokeError::GoAway { .. })
     ));
+}
+
+#[tokio::test]
+async fn a_peer_that_only_talks_is_left_and_dialled_anew() {
+    let peer = RawPeer::listen().await;
+    let (client, recorder) = client(RemotingConfig::default());
+    let asking = {
+        let (client, address) = (client.clone(), peer.address());
+        tokio::spawn(async move {
+            let timeout = Duration::from_secs(3);
+            client.invoke(&address, request(b""), timeout).await
+        })
+    };
+    let mut stream = peer.accept().await;
+    let talking = tokio::spawn(async move {
+        let asked = read_command(&mut stream).await;
+        let mut answer = RemotingCommand::response_to(&asked, 0);
+        answer.opaque += 1;
+        let mut frame = BytesMut::new();
+        answer.encode(&mut frame).unwrap();
+        while stream.write_all(&frame).await.is_ok() {}
+    });
+
+    let error = asking.await.unwrap().unwrap_err();
+
+    assert!(matches!(error, InvokeError::Timeout { .. }), "{error}");
+    eventually("the connection is left", || {
+        recorder.count("disconnected: the peer answered nothing") == 1
+    })
+    .await;
+    talking.await.unwrap();
+    let address = peer.address();
+    let again = client.invoke(&address, request(b""), PATIENCE);
+    assert!(matches!(again.await, Err(InvokeError::BackingOff { .. })));
+}
+
+#[tokio::test]
+async fn a_peer_that_asks_and_does_not_read_is_left() {
+    let peer = RawPeer::listen().await;
+    let (client, recorder) = client(RemotingConfig::default());
+    let address = peer.address();
+    client.invoke_oneway(&address, request(b"")).unwrap();
+    let mut stream = peer.accept().await;
+    let mut frame = BytesMut::new();
+    request(b"asked again and again")
+        .encode(&mut frame)
+        .unwrap();
+    let frames = frame.repeat(1_000);
+
+    while stream.write_all(&frames).await.is_ok() {}
+
+    eventually("the connection is left", || {
+        recorder.count("disconnected: the peer reads nothing") == 1
+    })
+    .await;
 }

@@ -66,7 +66,7 @@ impl ClientHandler for Recorder {
         self.note("connected".into());
     }
 
-    fn disconnected(&self, _address: &Address, error: &ConnectionError) {
+    fn disconnected(&self, _address: &Address, error: &ConnectionError, _has_answered: bool) {
         self.note(format!("disconnected: {error}"));
     }
 

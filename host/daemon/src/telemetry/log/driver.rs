@@ -13,10 +13,32 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         Event::Client(event) => consumer::event(repeats, tenant, event),
         Event::Connected { address } => {
             let untold = repeats.end(&unreachable(tenant, address));
-            info!(target: "driver", %tenant, %address, untold, "connected to {address}");
+            if repeats.is_in_a_row(&useless(tenant, address)) {
+                debug!(target: "driver", %tenant, %address, untold, "connected to {address}");
+            } else {
+                info!(target: "driver", %tenant, %address, untold, "connected to {address}");
+            }
         }
-        Event::Disconnected { address, reason } => {
-            info!(target: "driver", %tenant, %address, "connection to {address} ended: {reason}");
+        Event::Disconnected {
+            address,
+            reason,
+            has_answered: true,
+        } => {
+            repeats.end(&overloaded(tenant, address));
+            let untold = repeats.end(&useless(tenant, address));
+            info!(target: "driver", %tenant, %address, untold, "connection to {address} ended: {reason}");
+        }
+        Event::Disconnected {
+            address,
+            reason,
+            has_answered: false,
+        } => {
+            // Once, as long as it is the same.
+            if repeats.first(&useless(tenant, address)) {
+                info!(target: "driver", %tenant, %address, "connection to {address} ended before anything was answered: {reason}; trying again until it answers");
+            } else {
+                debug!(target: "driver", %tenant, %address, "connection to {address} ended before anything was answered: {reason}");
+            }
         }
         Event::ConnectFailed { address, reason } => {
             // Once; the next line about it is its end.
@@ -32,8 +54,8 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             }
         }
         Event::ServerRequestsOverloaded { address } => {
-            if let Some(untold) = repeats.admit(&format!("overloaded {tenant} {address}")) {
-                warn!(target: "driver", %tenant, %address, untold, "{address} asks faster than it is answered; a request was turned away");
+            if repeats.first(&overloaded(tenant, address)) {
+                warn!(target: "driver", %tenant, %address, "{address} asks faster than it is answered; requests of it are turned away");
             }
         }
         Event::ListenerPanicked {
@@ -70,4 +92,12 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
 
 fn unreachable(tenant: &str, address: &protocol::Address) -> String {
     format!("unreachable {tenant} {address}")
+}
+
+fn useless(tenant: &str, address: &protocol::Address) -> String {
+    format!("useless {tenant} {address}")
+}
+
+fn overloaded(tenant: &str, address: &protocol::Address) -> String {
+    format!("overloaded {tenant} {address}")
 }
