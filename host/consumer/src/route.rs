@@ -21,8 +21,9 @@ use crate::request::RequestId;
 
 pub(crate) use name_server::NameServers;
 
-/// Queues of a topic on one broker that are believed; more is a mistake or an attack.
-const QUEUES_PER_BROKER_MAX: u32 = 65_536;
+/// Queues of a topic, on all its brokers together, that are believed; more is a mistake or
+/// an attack. The first ones count.
+const QUEUES_PER_TOPIC_MAX: usize = 65_536;
 /// With so many topics, those that nobody needs any more are forgotten.
 const TOPICS_SWEPT_FROM: usize = 1_024;
 
@@ -198,8 +199,9 @@ impl Routes {
                 continue;
             }
             let broker_name = self.broker_name(&queue_data.broker_name);
-            let count = queue_data.read_queue_nums.min(QUEUES_PER_BROKER_MAX);
-            queues.extend((0..count).map(|queue_id| MessageQueue {
+            let room = QUEUES_PER_TOPIC_MAX - queues.len();
+            let all = (0..queue_data.read_queue_nums).take(room);
+            queues.extend(all.map(|queue_id| MessageQueue {
                 topic: Arc::clone(topic),
                 broker_name: Arc::clone(&broker_name),
                 queue_id,
@@ -213,7 +215,7 @@ impl Routes {
     fn write_queues(&mut self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
         let queues_of = |broker_name: &Arc<str>, count: u32| {
             let (topic, broker_name) = (Arc::clone(topic), Arc::clone(broker_name));
-            (0..count.min(QUEUES_PER_BROKER_MAX)).map(move |queue_id| MessageQueue {
+            (0..count).map(move |queue_id| MessageQueue {
                 topic: Arc::clone(&topic),
                 broker_name: Arc::clone(&broker_name),
                 queue_id,
@@ -226,7 +228,8 @@ impl Routes {
                     && let Ok(count) = count.trim().parse()
                 {
                     let name = self.broker_name(name.trim());
-                    queues.extend(queues_of(&name, count));
+                    let room = QUEUES_PER_TOPIC_MAX - queues.len();
+                    queues.extend(queues_of(&name, count).take(room));
                 }
             }
             return queues;
@@ -240,7 +243,8 @@ impl Routes {
             });
             if queue_data.perm & PERM_WRITE != 0 && has_master {
                 let name = self.broker_name(&queue_data.broker_name);
-                queues.extend(queues_of(&name, queue_data.write_queue_nums));
+                let room = QUEUES_PER_TOPIC_MAX - queues.len();
+                queues.extend(queues_of(&name, queue_data.write_queue_nums).take(room));
             }
         }
         queues

@@ -14,6 +14,9 @@ use protocol::{ExtFields, QueueOffset, RemotingCommand};
 
 use super::{PullAnswer, PullStatus, RequestError, Response, SentMessage};
 
+/// Brokers of one topic that are believed.
+const BROKERS_PER_TOPIC_MAX: usize = 4_096;
+
 /// Which answer a request gets; kept by whoever waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expect(Answer);
@@ -64,9 +67,7 @@ impl Expect {
         }
         match self.0 {
             Answer::Done => Ok(Response::Done),
-            Answer::Route => TopicRouteData::decode(&command.body)
-                .map(|route| Response::Route(Box::new(route)))
-                .map_err(malformed),
+            Answer::Route => route(&command),
             Answer::ConsumerList => ConsumerList::decode(&command.body)
                 .map(|list| Response::ConsumerList(list.consumer_ids))
                 .map_err(malformed),
@@ -92,6 +93,23 @@ impl Expect {
             }
         }
     }
+}
+
+/// A name server that knows a topic names brokers and queues.
+/// RocketMQ: `RouteInfoManager#pickupTopicRouteData`.
+fn route(command: &RemotingCommand) -> Result<Response, RequestError> {
+    let route = TopicRouteData::decode(&command.body).map_err(malformed)?;
+    let (brokers, queues) = (route.broker_datas.len(), route.queue_datas.len());
+    if brokers == 0 || queues == 0 {
+        return Err(malformed("the route has no broker"));
+    }
+    if brokers > BROKERS_PER_TOPIC_MAX || queues > BROKERS_PER_TOPIC_MAX {
+        return Err(malformed(format_args!(
+            "the route has {} brokers, more than {BROKERS_PER_TOPIC_MAX}",
+            brokers.max(queues)
+        )));
+    }
+    Ok(Response::Route(Box::new(route)))
 }
 
 fn decode_pull(command: RemotingCommand, body_bytes_max: u32) -> Result<Response, RequestError> {
