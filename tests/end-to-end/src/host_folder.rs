@@ -38,13 +38,34 @@ impl HostFolder {
     /// When files cannot be written.
     #[must_use]
     pub fn with_plugin(self, name: &str, component: &Path, more: &str) -> Self {
+        self.with_plugin_in("plugins", name, component, more)
+    }
+
+    fn with_plugin_in(self, folder: &str, name: &str, component: &Path, more: &str) -> Self {
         let manifest = format!(
             "name = {name:?}\ncomponent = {component:?}\nconsumer_group = \"{name}-group\"\n\
              consume_from_where = \"first_offset\"\n[[subscription]]\ntopic = {name:?}\n{more}\n"
         );
-        let file = self.folder.path().join(format!("plugins/{name}.toml"));
+        let file = self.folder.path().join(format!("{folder}/{name}.toml"));
         fs::write(file, manifest).expect("a folder of ours");
         self
+    }
+
+    /// Adds a tenant at this name server with one plugin; both have this name, which is
+    /// the plugin's topic too.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_tenant(self, name: &str, namesrv_addr: &str, component: &Path) -> Self {
+        let file = self.folder.path().join("mqlet.toml");
+        let mut config = fs::read_to_string(&file).expect("written above");
+        config.push_str(&format!(
+            "[tenants.{name}]\nnamesrv_addr = [\"{namesrv_addr}\"]\nplugins = \"{name}\"\n"
+        ));
+        fs::write(file, config).expect("a folder of ours");
+        fs::create_dir(self.folder.path().join(name)).expect("a folder of ours");
+        self.with_plugin_in(name, name, component, "")
     }
 
     /// Where it is.

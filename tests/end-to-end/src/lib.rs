@@ -8,5 +8,8 @@ pub mod embedded_broker;
 pub mod eventually;
 pub mod host_folder;
 pub mod host_process;
+pub mod hostile_peer;
+pub mod hostile_proxy;
 pub mod ledger;
+pub mod remoting_frame;
 pub mod workspace;
