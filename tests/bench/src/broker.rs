@@ -251,7 +251,7 @@ struct Deaf;
 
 impl ClientHandler for Deaf {
     fn connected(&self, _: &Address) {}
-    fn disconnected(&self, _: &Address, _: &ConnectionError) {}
+    fn disconnected(&self, _: &Address, _: &ConnectionError, _: bool) {}
     fn request(&self, _: &Address, _: RemotingCommand, _: Responder) {}
 }
 
