@@ -5,7 +5,7 @@
 //! makes a component of it when it is a core module. [`build_rust_plugin`] does all three.
 //!
 //! It knows nothing of manifests, of running plugins or of wasmtime, so that both
-//! `mqlet build` and `cargo xtask guests` can use it: there is one way of building.
+//! `mqlet dev` and `cargo xtask guests` use it: there is one way of building.
 
 mod cargo_build;
 mod componentize;

@@ -90,7 +90,7 @@ impl<'a> Import<'a> {
                 "a function was declared and not defined; link its library, or remove the declaration"
             }
             name if name.starts_with("wasi_snapshot_preview1") => {
-                "make the component with the WASI preview 1 adapter: mqlet build, or wasm-tools component new --adapt"
+                "make the component with the WASI preview 1 adapter: wasm-tools component new --adapt"
             }
             name if name.contains("wbindgen") || name == "wbg" => {
                 "wasm-bindgen is for browsers: build without it, or without the dependency's feature that asks for it (often getrandom's \"js\")"
@@ -186,7 +186,7 @@ fn split(full: &str) -> (&str, Option<Version>) {
 
 /// How to make a component of a core module, by what it imports.
 pub(super) fn core_module_hint(bytes: &[u8]) -> &'static str {
-    let mut hint = "make a component of it: mqlet build does, or wasm-tools component new; for Rust, build with --target wasm32-wasip2";
+    let mut hint = "make a component of it: wasm-tools component new; for Rust, build with --target wasm32-wasip2";
     for payload in Parser::new(0).parse_all(bytes) {
         let Ok(payload) = payload else { break };
         let Payload::ImportSection(section) = payload else {
@@ -196,13 +196,13 @@ pub(super) fn core_module_hint(bytes: &[u8]) -> &'static str {
             let Ok(import) = import else { break };
             match import.module {
                 "gojs" | "go" => {
-                    return "this is Go for browsers (GOOS=js): build with GOOS=wasip1 and -buildmode=c-shared, then make a component of it with mqlet build";
+                    return "this is Go for browsers (GOOS=js): build with GOOS=wasip1 and -buildmode=c-shared, then make a component of it: wasm-tools component new --adapt";
                 }
                 "wbg" | "__wbindgen_placeholder__" | "__wbindgen_externref_xform__" => {
                     return "this is made for browsers by wasm-bindgen: build it with --target wasm32-wasip2 and without wasm-bindgen";
                 }
                 "wasi_snapshot_preview1" => {
-                    hint = "this is a WASI preview 1 module: for Rust, build with --target wasm32-wasip2; else make a component of it with mqlet build, or wasm-tools component new --adapt";
+                    hint = "this is a WASI preview 1 module: for Rust, build with --target wasm32-wasip2; else make a component of it: wasm-tools component new --adapt";
                 }
                 "env"
                     if import.name.starts_with("emscripten")
