@@ -131,7 +131,7 @@ fn pass_routes(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
             break;
         };
         let body = String::from_utf8_lossy(answer.body()).into_owned();
-        let answer = match broker_addr(&body) {
+        let answer = match broker_addr_in(&body) {
             Some(real) => {
                 *shared.broker_addr.lock().expect("no panic") = Some(real.to_owned());
                 let body = body.replace(real, &shared.proxy_broker_addr);
@@ -145,7 +145,7 @@ fn pass_routes(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// The master's address in a route.
-fn broker_addr(route: &str) -> Option<&str> {
+pub fn broker_addr_in(route: &str) -> Option<&str> {
     let (_, rest) = route.split_once("\"brokerAddrs\":{")?;
     rest.split('"').find(|part| part.contains("127.0.0.1:"))
 }

@@ -2,7 +2,10 @@
 //! one clear message; nothing panics, hangs, or takes its neighbours with it.
 
 mod broker;
+mod message;
 mod name_server;
+mod refused;
+mod topic;
 
 use std::fs;
 
