@@ -106,6 +106,9 @@ pub struct Client {
     pub(crate) send_results: VecDeque<(SendId, Result<Vec<SendResult>, SendError>)>,
     pub(crate) answers: VecDeque<(ServerRequestId, RemotingCommand)>,
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) planted_bug: Option<crate::planted_bugs::PlantedBug>,
+
     /// Reused, so that a pull answer costs no list of its own.
     pub(crate) kept_runs: Vec<KeptRun>,
     pub(crate) failed_messages: Vec<FailedMessage>,
@@ -178,6 +181,8 @@ impl Client {
             events: VecDeque::new(),
             send_results: VecDeque::new(),
             answers: VecDeque::new(),
+            #[cfg(any(test, feature = "testing"))]
+            planted_bug: None,
             kept_runs: Vec::new(),
             failed_messages: Vec::new(),
             config,
@@ -258,6 +263,7 @@ impl Client {
                 Timer::Heartbeat(peer) => self.heartbeat_due(peer),
                 Timer::Rebalance(group) => self.rebalance(group, now),
                 Timer::PersistOffsets => self.persist_offsets(now),
+                Timer::Buffer => self.wake_some_buffer_waiters(now),
                 Timer::Queue(queue) => self.queue_due(queue, now),
                 Timer::LocalRetry(queue) => self.retry_here(queue, now),
                 Timer::Send(send) => self.send_due(send, now),

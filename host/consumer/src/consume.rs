@@ -16,6 +16,7 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::ConsumerGroup;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
+use crate::planted_bugs::PlantedBug;
 use crate::process_queue::TakenSpan;
 
 /// Where guests are called with fewer messages, so many are handed over at once when
@@ -164,7 +165,10 @@ impl Client {
             return;
         };
         let elapsed = now - call.handed_over;
-        if let Some(group) = self.groups.get_mut(call.group) {
+        let leaks = self.has_bug(PlantedBug::LeakStaleCalls) && !self.queues.contains(call.queue);
+        if let Some(group) = self.groups.get_mut(call.group)
+            && !leaks
+        {
             debug_assert!(group.calls > 0, "a call that nobody counted");
             group.calls -= 1;
             let per_call = group.config.consume_message_batch_max_size();
@@ -175,6 +179,7 @@ impl Client {
         if self.queues.contains(call.queue) {
             self.concurrently_consumed(Epoch::from_u64(id.0), &call, result, elapsed, now);
         } else {
+            self.trust_stale_epoch(call.queue, call.span.last.next());
             // Its next owner gets these messages again.
             let group = self.groups.get(call.group);
             self.events.push_back(Event::StaleConsumeResult {

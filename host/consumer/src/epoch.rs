@@ -126,6 +126,15 @@ impl<T> EpochTable<T> {
         Some(value)
     }
 
+    /// Whatever stands where the entry stood: only deliberate bugs ask for it.
+    pub(crate) fn in_slot_of(&self, epoch: Epoch) -> Epoch {
+        let slot = self.slots.get(epoch.slot());
+        Epoch {
+            slot: epoch.slot,
+            generation: slot.map_or(epoch.generation, |slot| slot.generation),
+        }
+    }
+
     pub(crate) fn contains(&self, epoch: Epoch) -> bool {
         self.get(epoch).is_some()
     }

@@ -58,6 +58,7 @@ mod server_request;
 mod stop;
 
 pub mod event;
+pub mod planted_bugs;
 pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -20,6 +20,7 @@ use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::Phase;
+use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, RequestId};
 use crate::timers::{PERSIST_OFFSETS, Timer, timeout};
 
@@ -94,10 +95,12 @@ impl Client {
     }
 
     fn advance_offset(&mut self, epoch: Epoch, now: Instant) {
+        let past_unfinished = self.has_bug(PlantedBug::CommitPastUnfinished);
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
-        let finished = queue.process_queue.head().unwrap_or_else(|| {
+        let finished = queue.process_queue.head().filter(|_| !past_unfinished);
+        let finished = finished.unwrap_or_else(|| {
             let end = queue.process_queue.finished_offset();
             queue.next_offset.max(end.unwrap_or_default())
         });
@@ -197,6 +200,15 @@ impl Client {
         }
     }
 
+    /// The bug of that name.
+    pub(crate) fn trust_stale_epoch(&mut self, epoch: Epoch, offset: QueueOffset) {
+        if self.has_bug(PlantedBug::TrustStaleEpoch)
+            && let Some(queue) = self.queues.get_mut(self.queues.in_slot_of(epoch))
+        {
+            queue.commit.advance(offset);
+        }
+    }
+
     /// A queue is no longer ours: forgets it, with a last commit of what is finished.
     /// Whatever comes of it later finds no epoch. Until the broker has answered, the
     /// queue is not taken again: the commit would come after the question for it.
@@ -204,6 +216,9 @@ impl Client {
         let Some(queue) = self.forget_queue(epoch) else {
             return;
         };
+        if self.has_bug(PlantedBug::ForgetFinalCommit) {
+            return;
+        }
         let unconfirmed = queue.commit.unconfirmed();
         // A commit under way must not arrive after the last one.
         let under_way = queue.commit.request.and_then(|id| {

@@ -20,12 +20,14 @@ use crate::config::GroupConfig;
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::{AssignedQueue, Life, Phase};
+use crate::planted_bugs::PlantedBug;
 use crate::request::{
     Destination, PullAnswer, PullMessage, PullStatus, Request, RequestError, RequestId, Response,
 };
 use crate::status::FlowControl;
 use crate::timers::{
-    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR, PULL_SUSPEND, Timer, timeout,
+    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_CACHE_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR,
+    PULL_SUSPEND, Timer, timeout,
 };
 
 /// An empty answer that comes sooner is suspicious: the broker should have waited.
@@ -202,6 +204,9 @@ impl Client {
 
     /// Pulls again what was over a threshold and no longer is.
     pub(crate) fn end_flow_control(&mut self, epoch: Epoch, now: Instant) {
+        if self.has_bug(PlantedBug::FlowControlNeverEnds) {
+            return;
+        }
         if let Some(queue) = self.queues.get(epoch)
             && let Phase::Pulling(Pull::FlowControl(threshold)) = queue.phase
             && threshold != FlowControl::Buffer
@@ -216,12 +221,18 @@ impl Client {
         self.memory_given_back |= bytes > 0;
     }
 
-    /// Pulls what waited for memory, as many queues as there may be room for. Not before
-    /// a quarter is free, or answers would be asked for only to be thrown away.
+    /// Memory may have been given back.
     pub(crate) fn wake_buffer_waiters(&mut self, now: Instant) {
-        if !std::mem::take(&mut self.memory_given_back) || self.buffer_waiters.is_empty() {
-            return;
+        if std::mem::take(&mut self.memory_given_back) && !self.buffer_waiters.is_empty() {
+            self.wake_some_buffer_waiters(now);
         }
+    }
+
+    /// Pulls what waited for memory, as many queues as there may be room for. Not before
+    /// a quarter is free, or answers would be asked for only to be thrown away. Those that
+    /// are pulled may have nothing to be pulled: if there is still room in a moment, others
+    /// have their turn.
+    pub(crate) fn wake_some_buffer_waiters(&mut self, now: Instant) {
         let bound = self.config.buffer_bytes;
         if self.held_bytes > bound - bound / 4 {
             return;
@@ -244,6 +255,10 @@ impl Client {
                 self.pull(epoch, now);
             }
         }
+        if !self.buffer_waiters.is_empty() {
+            let at = now + PULL_DELAY_WHEN_CACHE_FLOW_CONTROL;
+            self.timers.set_earliest(Timer::Buffer, at);
+        }
     }
 
     pub(crate) fn handle_pull(
@@ -252,6 +267,11 @@ impl Client {
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
+        let epoch = if self.has_bug(PlantedBug::AcceptOldAnswer) {
+            self.queues.in_slot_of(epoch)
+        } else {
+            epoch
+        };
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -341,6 +361,9 @@ impl Client {
     }
 
     fn pull_failed(&mut self, epoch: Epoch, broker_id: u64, error: RequestError, now: Instant) {
+        if error == RequestError::Timeout && self.has_bug(PlantedBug::PullLoopDies) {
+            return;
+        }
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };

@@ -20,6 +20,7 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::AssignedQueue;
 use crate::offset::{Start, StartStep};
+use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::RouteState;
 use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, timeout};
@@ -181,6 +182,12 @@ impl Client {
 
     /// What is held stays held; asked again soon.
     fn members_unknown(&mut self, epoch: Epoch, reason: String, now: Instant) {
+        if self.has_bug(PlantedBug::ReleaseOnFailedMembers) {
+            let topics = self.groups.get(epoch).map_or(0, |group| group.topics.len());
+            for topic in 0..topics {
+                self.take_and_give_back(epoch, topic, &[], &[], now);
+            }
+        }
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };

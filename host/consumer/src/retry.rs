@@ -22,6 +22,7 @@ use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::{Event, SendBackRoute};
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
+use crate::planted_bugs::PlantedBug;
 use crate::process_queue::FailedMessage;
 use crate::publish::sending::SendOwner;
 use crate::publish::shape::Shape;
@@ -133,7 +134,9 @@ impl Client {
         };
         // A queue that is gone: its next owner gets the message again.
         if !self.queues.contains(back.queue) {
+            let group = back.group;
             self.end_send_back(epoch);
+            self.leave_further(group);
             return;
         }
         match back.way {
@@ -185,6 +188,7 @@ impl Client {
     ) {
         match result {
             Ok(()) => self.sent_back(epoch, now),
+            Err(_) if self.has_bug(PlantedBug::BelieveFailedSendBack) => self.sent_back(epoch, now),
             Err(error) => self.way_failed(epoch, error.to_string(), now),
         }
     }
@@ -270,6 +274,16 @@ impl Client {
         let Some(back) = self.end_send_back(epoch) else {
             return;
         };
+        if self.has_bug(PlantedBug::ForgetLocalRetry) {
+            return;
+        }
+        if self.has_bug(PlantedBug::DropFailedSendBack)
+            && let Some(queue) = self.queues.get_mut(back.queue)
+        {
+            queue.process_queue.remove_failed(back.message.offset);
+            self.finished(back.queue, now);
+            return;
+        }
         if let Some(queue) = self.queues.get_mut(back.queue) {
             let at = now + LOCAL_RETRY;
             queue.local_retries.push_back((at, back.message.offset));

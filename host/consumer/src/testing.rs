@@ -9,5 +9,6 @@ mod describe;
 mod harness;
 mod messages;
 
+pub use crate::planted_bugs::PlantedBug;
 pub use harness::{CLIENT_ID, Cluster, Harness, found, refused};
 pub use messages::{TestMessage, batch, garbage_after};

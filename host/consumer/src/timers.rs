@@ -35,6 +35,9 @@ pub(crate) const PERSIST_OFFSETS: Duration = Duration::from_secs(5);
 pub(crate) const PULL_DELAY_WHEN_ERROR: Duration = Duration::from_secs(1);
 /// When the broker asks to slow down. RocketMQ: `PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL`.
 pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_millis(20);
+/// Between two looks for memory while queues wait for some and there is some. RocketMQ:
+/// `PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL`.
+pub(crate) const PULL_DELAY_WHEN_CACHE_FLOW_CONTROL: Duration = Duration::from_millis(50);
 /// How long the broker may hold a pull. RocketMQ: `BROKER_SUSPEND_MAX_TIME_MILLIS`.
 pub(crate) const PULL_SUSPEND: Duration = Duration::from_secs(15);
 /// Before a message is tried again that could not be sent back. RocketMQ:
@@ -67,6 +70,8 @@ pub(crate) enum Timer {
     Rebalance(Epoch),
     /// Store the offsets that changed.
     PersistOffsets,
+    /// Pull more of the queues that wait for memory.
+    Buffer,
     /// Go on with a queue: start it, or pull.
     Queue(Epoch),
     /// Try messages again that could not be sent back.

@@ -59,7 +59,7 @@ pub struct Broker {
     pub(crate) connections: BTreeMap<ConnectionId, SocketAddr>,
     topics: Topics,
     groups: Groups,
-    store: MessageStore,
+    pub(crate) store: MessageStore,
     offsets: Offsets,
     pub(crate) locks: QueueLocks,
     long_poll: LongPoll,

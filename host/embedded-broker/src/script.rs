@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use protocol::body::ConsumerList;
 use protocol::code::response_code;
+use protocol::message::codec::StoredMessage;
 use protocol::{ExtFields, Instant, RemotingCommand};
 
 use crate::broker::{Broker, ConnectionAction, Refusal, success};
@@ -154,6 +155,17 @@ impl Broker {
     /// Stores an offset as if the broker had lost later commits.
     pub fn roll_back_offset(&mut self, group: &str, topic: &str, queue_id: u32, offset: i64) {
         self.commit_offset(group, topic, queue_id, offset);
+    }
+
+    /// A message as it is stored, for whoever compares with what was consumed.
+    pub fn message_in_queue(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        offset: u64,
+    ) -> Option<StoredMessage> {
+        let entry = self.store.entry(topic, queue_id, offset)?;
+        self.stored_message(entry.physical_offset)
     }
 
     /// Takes all queue locks of a group away; returns how many.

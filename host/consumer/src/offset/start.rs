@@ -15,6 +15,7 @@ use crate::config::ConsumeFromWhere;
 use crate::epoch::Epoch;
 use crate::event::{Event, StartPolicy};
 use crate::group::Phase;
+use crate::planted_bugs::PlantedBug;
 use crate::pull::Pull;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::BrokerId;
@@ -139,6 +140,7 @@ impl Client {
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
+        let unasked_is_zero = self.has_bug(PlantedBug::UnaskedIsZero);
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -168,6 +170,10 @@ impl Client {
                     reason: "an answer to another question".to_owned(),
                 };
                 self.start_failed(epoch, error, now);
+                return;
+            }
+            (StartStep::Committed, Err(_)) if unasked_is_zero => {
+                self.start_pulling(epoch, QueueOffset(0), StartPolicy::Committed, now);
                 return;
             }
             (_, Err(error)) => {

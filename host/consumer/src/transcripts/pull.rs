@@ -117,6 +117,24 @@ fn a_client_whose_memory_is_full_pulls_nothing() {
 }
 
 #[test]
+fn a_queue_that_waits_for_memory_does_not_wait_for_the_news_of_another() {
+    // Given three queues without memory to be pulled into.
+    let mut t = Harness::new(|config| config.buffer_bytes = 150);
+    t.topic("T1", &[("broker-a", 4)]);
+    pull_with(&mut t, group("T1"));
+    for queue in 0..4 {
+        t.answer_found(&format!("PullMessage T1@broker-a:{queue}"), &messages(0..1));
+    }
+    // When the memory is free, and the broker has nothing for the first that is woken.
+    t.result(1, success());
+    t.wait(seconds(1));
+    // Then the others are asked for all the same.
+    let pulls = t.open_requests();
+    let pulls = pulls.iter().filter(|line| line.contains("PullMessage T1"));
+    assert_eq!(pulls.count(), 4, "{}", t.transcript());
+}
+
+#[test]
 fn tags_are_compared_here_as_well() {
     let (mut t, _) = pulling(tagged_group("T1", "TagA || TagB"));
     let mut answer = messages(0..5);

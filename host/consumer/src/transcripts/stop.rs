@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::request::PullStatus;
+use crate::request::RequestError;
+use crate::testing::CLIENT_ID;
 
 #[test]
 fn a_client_stops_in_order() {
@@ -79,4 +81,30 @@ fn one_group_leaves_and_the_other_stays() {
     t.wait(seconds(1));
     t.settle();
     check("stop_one_group", &t);
+}
+
+#[test]
+fn a_group_leaves_when_a_send_back_fails_whose_queue_was_given_back() {
+    // Given a message on its way back, from a queue that is no longer ours.
+    let (mut t, _) = pulling(group("T1"));
+    t.answer_found("PullMessage T1@broker-a:0", &messages(0..1));
+    let later = ConcurrentlyStatus::ReconsumeLater { delay_level: None };
+    t.result(1, ConsumeResult::Concurrently(later));
+    t.cluster.members = vec!["10.0.0.8@1#zzz".to_owned(), CLIENT_ID.to_owned()];
+    t.cluster.members.sort();
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    t.settle_but(&["SendMessageBack"]);
+    assert!(
+        t.client.status(t.now()).groups[0]
+            .topics
+            .iter()
+            .all(|topic| topic.queues.is_empty())
+    );
+    // When the client stops and the broker does not answer.
+    t.does("stop", crate::Client::stop);
+    t.answer("SendMessageBack", Err(RequestError::Timeout));
+    t.settle();
+    // Then there is nothing left to wait for.
+    assert!(t.client.is_stopped(), "{}", t.transcript());
 }

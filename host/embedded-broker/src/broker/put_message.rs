@@ -189,7 +189,7 @@ impl Broker {
     }
 
     /// The message that starts exactly at this place of the commit log.
-    pub(super) fn stored_message(&self, commit_log_offset: u64) -> Option<StoredMessage> {
+    pub(crate) fn stored_message(&self, commit_log_offset: u64) -> Option<StoredMessage> {
         let record = self.store.message(commit_log_offset)?;
         StoredMessage::decode(&mut Bytes::copy_from_slice(record)).ok()
     }

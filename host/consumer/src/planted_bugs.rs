@@ -1,0 +1,75 @@
+//! Deliberate bugs, one of which a test can switch on in a client: what looks for bugs
+//! must be able to find some. Without the feature `testing` there is no switch, and
+//! asking for one costs nothing.
+
+use crate::client::Client;
+
+/// A mistake that somebody could make in these rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlantedBug {
+    /// Commits what was fetched in place of what is finished.
+    CommitPastUnfinished,
+    /// The result of a call for a queue that is gone moves whatever stands in its place.
+    TrustStaleEpoch,
+    /// An answer to a pull of a queue that is gone moves whatever stands in its place.
+    AcceptOldAnswer,
+    /// "Could not ask what is committed" is taken for 0.
+    UnaskedIsZero,
+    /// A queue is given back without a last commit.
+    ForgetFinalCommit,
+    /// A message that could not be sent back counts as finished.
+    DropFailedSendBack,
+    /// A message that could not be sent back is never tried here again.
+    ForgetLocalRetry,
+    /// An error is taken for the broker's word that it has a message back.
+    BelieveFailedSendBack,
+    /// Members that are not known are taken for "nothing is ours".
+    ReleaseOnFailedMembers,
+    /// A call that was never made is taken for one that went well.
+    NotFinishedIsDone,
+    /// After a pull without an answer nobody pulls again.
+    PullLoopDies,
+    /// What was held back by a threshold stays held back.
+    FlowControlNeverEnds,
+    /// A call for a queue that is gone is counted as under way for ever.
+    LeakStaleCalls,
+}
+
+impl PlantedBug {
+    /// Every one.
+    pub const ALL: [Self; 13] = [
+        Self::CommitPastUnfinished,
+        Self::TrustStaleEpoch,
+        Self::AcceptOldAnswer,
+        Self::UnaskedIsZero,
+        Self::ForgetFinalCommit,
+        Self::DropFailedSendBack,
+        Self::ForgetLocalRetry,
+        Self::BelieveFailedSendBack,
+        Self::ReleaseOnFailedMembers,
+        Self::NotFinishedIsDone,
+        Self::PullLoopDies,
+        Self::FlowControlNeverEnds,
+        Self::LeakStaleCalls,
+    ];
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Client {
+    /// Switches a bug on.
+    pub fn plant(&mut self, bug: PlantedBug) {
+        self.planted_bug = Some(bug);
+    }
+
+    pub(crate) fn has_bug(&self, bug: PlantedBug) -> bool {
+        self.planted_bug == Some(bug)
+    }
+}
+
+#[cfg(not(any(test, feature = "testing")))]
+impl Client {
+    #[expect(clippy::unused_self, reason = "as with the feature `testing`")]
+    pub(crate) fn has_bug(&self, _: PlantedBug) -> bool {
+        false
+    }
+}
