@@ -1,0 +1,684 @@
+//! The loop: what is due next happens, everybody concerned is drained, and so on, until
+//! the faults are over and everything has settled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
+use consumer::listener::ConsumeRequestId;
+use consumer::publish::{OutgoingMessage, SendMode};
+use consumer::testing::PlantedBug;
+use consumer::{Client, ClientConfig, GroupConfig, Request, RequestError, RequestId, Response};
+use embedded_broker::{Broker, BrokerConfig, ConnectionId};
+use fastrand::Rng;
+use protocol::subscription::{ExpressionType, SubscriptionData};
+use protocol::{Instant, MessageQueue, RemotingCommand};
+
+use crate::Summary;
+use crate::clock::Agenda;
+use crate::faults::{FAULTS_END, Fault, Weather, plan};
+use crate::history::History;
+use crate::invariants::Violation;
+use crate::ledger::{Ledger, Sent};
+use crate::member::Member;
+use crate::network::{Connection, Server};
+use crate::workload::Mood;
+
+/// Topics and their queues on each broker.
+pub(crate) const TOPICS: &[(&str, u32)] = &[("T1", 3), ("T2", 2)];
+/// What each group reads.
+pub(crate) const GROUPS: &[(&str, &[(&str, &str)])] = &[
+    ("G1", &[("T1", "*"), ("T2", "A || C")]),
+    ("G2", &[("T1", "*")]),
+];
+/// Attempts after the first one.
+pub(crate) const MAX_RECONSUME_TIMES: u32 = 3;
+pub(crate) const NAME_SERVERS: usize = 2;
+/// So long a healed cluster may take to settle.
+const SETTLE_MAX: Duration = Duration::from_secs(240);
+/// More things than this without time passing are a loop at full speed.
+const STEPS_AT_ONCE_MAX: u64 = 100_000;
+const MEMBERS_MAX: usize = 5;
+
+/// A broker and its state in the network.
+#[derive(Debug)]
+pub(crate) struct BrokerNode {
+    pub(crate) name: String,
+    pub(crate) broker: Broker,
+    pub(crate) away_until: Instant,
+}
+
+/// What will happen.
+#[derive(Debug)]
+pub(crate) enum Due {
+    ToServer {
+        connection: ConnectionId,
+        command: RemotingCommand,
+        request: Arc<Request>,
+    },
+    ToMember {
+        connection: ConnectionId,
+        command: RemotingCommand,
+    },
+    Fails {
+        member: usize,
+        opaque: i32,
+        error: RequestError,
+    },
+    AnsweredAgain {
+        member: usize,
+        id: RequestId,
+        result: Result<Response, RequestError>,
+    },
+    CallEnds {
+        member: usize,
+        id: ConsumeRequestId,
+    },
+    /// Both ends of a connection.
+    Closes {
+        connection: ConnectionId,
+    },
+    ClosesAtServer {
+        connection: ConnectionId,
+    },
+    Fault(Fault),
+    Resume {
+        member: usize,
+        group: &'static str,
+    },
+    Subscribe {
+        member: usize,
+        group: &'static str,
+    },
+    Send,
+    Heal,
+    Look,
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) now: Instant,
+    pub(crate) random: Rng,
+    pub(crate) history: History,
+    pub(crate) ledger: Ledger,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) agenda: Agenda<Due>,
+    pub(crate) brokers: Vec<BrokerNode>,
+    pub(crate) name_servers_away: [Instant; NAME_SERVERS],
+    /// The first one only sends.
+    pub(crate) members: Vec<Member>,
+    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    pub(crate) partitions: BTreeMap<(usize, Server), Instant>,
+    pub(crate) next_connection: u64,
+    pub(crate) next_opaque: i32,
+    /// Assignments so far.
+    pub(crate) assignments: u64,
+    weather: Vec<(Weather, Instant)>,
+    healed: bool,
+    settled: bool,
+    bug: Option<PlantedBug>,
+    configs: Vec<GroupConfig>,
+    buffer_bytes: u64,
+    next_message: u32,
+    steps: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(seed: u64, bug: Option<PlantedBug>, history: History) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let now = Instant::ORIGIN;
+        let brokers = 1 + random.usize(..2);
+        let brokers = (0..brokers).map(|index| broker(index, now)).collect();
+        let configs = group_configs(&mut random);
+        let buffer_bytes = [4 << 10, 64 << 10, 1 << 30][random.usize(..3)];
+        let mut cluster = Self {
+            now,
+            history,
+            ledger: Ledger::default(),
+            violation: None,
+            agenda: Agenda::default(),
+            brokers,
+            name_servers_away: [now; NAME_SERVERS],
+            members: Vec::new(),
+            connections: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            next_connection: 0,
+            next_opaque: 0,
+            assignments: 0,
+            weather: Vec::new(),
+            healed: false,
+            settled: false,
+            bug,
+            configs,
+            buffer_bytes,
+            next_message: 0,
+            steps: 0,
+            random,
+        };
+        for (group, _) in GROUPS {
+            cluster.ledger.groups.entry(group).or_default();
+        }
+        for (at, fault) in plan(&mut cluster.random) {
+            cluster.agenda.at(at, Due::Fault(fault));
+        }
+        cluster.agenda.at(now, Due::Send);
+        cluster.agenda.at(now + FAULTS_END, Due::Heal);
+        cluster.new_member(false);
+        for _ in 0..1 + cluster.random.usize(..3) {
+            cluster.join();
+        }
+        cluster
+    }
+
+    pub(crate) fn run(mut self) -> Result<Summary, Box<Violation>> {
+        let end = Instant::ORIGIN + FAULTS_END + SETTLE_MAX;
+        let mut at_once = 0;
+        while !self.settled {
+            let before = self.now;
+            self.step();
+            self.steps += 1;
+            at_once = if self.now > before { 0 } else { at_once + 1 };
+            if at_once > STEPS_AT_ONCE_MAX {
+                self.violated("nothing runs in a circle", "time stands still".to_owned());
+            }
+            if self.now > end {
+                let reasons = self.unsettled().join("; ");
+                self.violated("a healed cluster settles", reasons);
+            }
+            if let Some(violation) = self.violation.take() {
+                return Err(Box::new(violation));
+            }
+        }
+        Ok(Summary {
+            sent: self.ledger.sent.values().filter(|s| s.acknowledged).count(),
+            deliveries: self.ledger.deliveries,
+            repeats: self.ledger.repeats,
+            dead: self
+                .ledger
+                .groups
+                .values()
+                .map(|group| group.dead.len())
+                .sum(),
+            seconds: self.now.since_origin().as_secs(),
+            steps: self.steps,
+        })
+    }
+
+    /// One thing that is due, or everybody's timers.
+    fn step(&mut self) {
+        if let Some(due) = self.agenda.pop_due(self.now) {
+            self.happens(due);
+            return;
+        }
+        let mut ran = false;
+        for broker in 0..self.brokers.len() {
+            let node = &mut self.brokers[broker];
+            if node.away_until <= self.now
+                && node.broker.poll_timeout() <= Some(self.now)
+                && node.broker.poll_timeout().is_some()
+            {
+                node.broker.handle_timeout(self.now);
+                self.drain_broker(broker);
+                ran = true;
+            }
+        }
+        for member in 0..self.members.len() {
+            if self.timeout_of(member).is_some_and(|at| at <= self.now) {
+                self.give(member, |client, now| client.handle_timeout(now));
+                ran = true;
+            }
+        }
+        if !ran {
+            let brokers = self.brokers.iter().filter_map(|node| {
+                let at = node.broker.poll_timeout()?;
+                Some(at.max(node.away_until))
+            });
+            let members = (0..self.members.len()).filter_map(|member| self.timeout_of(member));
+            let next = brokers.chain(members).chain(self.agenda.next()).min();
+            self.now = next
+                .unwrap_or(self.now + Duration::from_secs(1))
+                .max(self.now);
+        }
+    }
+
+    fn timeout_of(&self, member: usize) -> Option<Instant> {
+        let member = &self.members[member];
+        let at = member.client.as_ref()?.poll_timeout()?;
+        Some(at.max(member.stalled_until))
+    }
+
+    fn happens(&mut self, due: Due) {
+        match due {
+            Due::ToServer {
+                connection,
+                command,
+                request,
+            } => self.at_server(connection, command, &request),
+            Due::ToMember {
+                connection,
+                command,
+            } => self.at_member(connection, command),
+            Due::Fails {
+                member,
+                opaque,
+                error,
+            } => self.request_fails(member, opaque, error),
+            Due::AnsweredAgain { member, id, result } => {
+                self.give(member, |client, now| {
+                    client.handle_response(id, result, now);
+                });
+            }
+            Due::CallEnds { member, id } => {
+                let stalled_until = self.members[member].stalled_until;
+                if stalled_until > self.now {
+                    self.agenda.at(stalled_until, Due::CallEnds { member, id });
+                } else {
+                    self.end_call(member, id);
+                }
+            }
+            Due::Closes { connection } => {
+                self.close_at_server(connection);
+                self.close_at_member(connection);
+            }
+            Due::ClosesAtServer { connection } => self.close_at_server(connection),
+            Due::Fault(fault) => self.goes_wrong(fault),
+            Due::Resume { member, group } => {
+                if let Some(&id) = self.members[member].groups.get(group) {
+                    self.give(member, |client, now| client.resume(id, now));
+                }
+            }
+            Due::Subscribe { member, group } => self.subscribe(member, group),
+            Due::Send => self.send_some(),
+            Due::Heal => self.heal(),
+            Due::Look => {
+                let settled = self.unsettled().is_empty();
+                self.settled |= settled;
+                self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
+            }
+        }
+    }
+
+    /// A new process; its wall clock is its own.
+    fn new_member(&mut self, consumes: bool) -> usize {
+        let member = self.members.len();
+        let name = format!("10.2.0.{member}@{member}#sim");
+        let name_servers = (0..NAME_SERVERS).map(|index| Server::NameServer(index).address());
+        let mut config = ClientConfig::new(name.clone(), name_servers.collect());
+        config.buffer_bytes = self.buffer_bytes;
+        config.pid = u32::try_from(member).unwrap_or(0) + 1;
+        config.send_backs_max = [2, 256][self.random.usize(..2)];
+        let skew = Duration::from_secs(self.random.u64(0..7200));
+        let unix_now = Duration::from_secs(1_700_000_000) + self.now.since_origin() + skew;
+        let mut client = Client::new(config, self.random.u64(..), self.now, unix_now);
+        if let Some(bug) = self.bug {
+            client.plant(bug);
+        }
+        self.members.push(Member {
+            name,
+            client: Some(client),
+            groups: BTreeMap::new(),
+            stopping: false,
+            stalled_until: self.now,
+            permits: 2 + self.random.usize(..7),
+            connections: BTreeMap::new(),
+            open: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            given_back: Vec::new(),
+            answered: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            sends: BTreeMap::new(),
+        });
+        if consumes {
+            for (group, _) in GROUPS {
+                self.subscribe(member, group);
+            }
+        }
+        member
+    }
+
+    fn join(&mut self) {
+        let member = self.new_member(true);
+        let name = self.members[member].name.clone();
+        self.history.add(self.now, || format!("{name} joins"));
+    }
+
+    fn subscribe(&mut self, member: usize, group: &'static str) {
+        let config = self.configs.iter().find(|c| **c.consumer_group() == *group);
+        let (Some(config), false) = (config.cloned(), self.members[member].stopping) else {
+            return;
+        };
+        let now = self.now;
+        let Some(client) = &mut self.members[member].client else {
+            return;
+        };
+        match client.subscribe(config, now) {
+            Ok(id) => {
+                self.members[member].groups.insert(group, id);
+            }
+            // The group is still on its way out.
+            Err(_) => self.agenda.at(
+                now + Duration::from_secs(1),
+                Due::Subscribe { member, group },
+            ),
+        }
+        self.drain(member);
+    }
+
+    /// A process is no more.
+    pub(crate) fn gone(&mut self, member: usize) {
+        let this = &mut self.members[member];
+        this.client = None;
+        this.open.clear();
+        this.calls.clear();
+        this.assignments.clear();
+        this.given_back.clear();
+        let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
+        this.connections.clear();
+        for id in connections {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.open_at_member = false;
+            }
+            // A system that is gone with its process says nothing.
+            let silent = !self.healed && self.random.u32(0..3) == 0;
+            let after = if silent { 20_000 } else { 1 };
+            let after = Duration::from_millis(self.random.u64(0..=after));
+            let what = Due::ClosesAtServer { connection: id };
+            self.agenda.at(self.now + after, what);
+        }
+    }
+
+    fn send_some(&mut self) {
+        if self.healed {
+            return;
+        }
+        for _ in 0..self.random.u32(1..6) {
+            self.next_message += 1;
+            let id = self.next_message;
+            let (topic, _) = TOPICS[self.random.usize(..TOPICS.len())];
+            let tag = [None, Some("A"), Some("B"), Some("C")][self.random.usize(..4)];
+            let sent = Sent {
+                topic,
+                tag,
+                acknowledged: false,
+            };
+            self.ledger.sent.insert(id, sent);
+            let message = OutgoingMessage {
+                topic: topic.to_owned(),
+                body: format!("m{id}").into(),
+                tags: tag.map(str::to_owned),
+                ..OutgoingMessage::default()
+            };
+            let now = self.now;
+            if let Some(client) = &mut self.members[0].client {
+                let timeout = Duration::from_secs(3);
+                let send = client.send(vec![message], SendMode::Sync, timeout, now);
+                self.members[0].sends.insert(send, id);
+            }
+            self.drain(0);
+        }
+        let after = Duration::from_millis(self.random.u64(20..2_500));
+        self.agenda.at(self.now + after, Due::Send);
+    }
+
+    pub(crate) fn is(&self, weather: Weather) -> bool {
+        let mut now = self.weather.iter();
+        now.any(|(kind, until)| *kind == weather && *until > self.now)
+    }
+
+    pub(crate) fn mood(&self) -> Mood {
+        let slow = self.is(Weather::SlowListeners);
+        let failing = self.is(Weather::FailingListeners);
+        Mood {
+            slow: if slow { 30 } else { u32::from(!self.healed) },
+            failing: if failing {
+                60
+            } else {
+                4 * u32::from(!self.healed)
+            },
+        }
+    }
+
+    pub(crate) fn broker_named(&self, name: &str) -> Option<usize> {
+        self.brokers.iter().position(|node| node.name == name)
+    }
+
+    /// Members that consume and go on doing so.
+    fn living(&self) -> Vec<usize> {
+        let indices = 1..self.members.len();
+        let lives = |&index: &usize| {
+            let member = &self.members[index];
+            member.client.is_some() && !member.stopping
+        };
+        indices.filter(lives).collect()
+    }
+
+    fn any_member(&mut self) -> Option<usize> {
+        let living = self.living();
+        (!living.is_empty()).then(|| living[self.random.usize(..living.len())])
+    }
+
+    fn any_connection(&mut self) -> Option<ConnectionId> {
+        let open = self.connections.iter();
+        let open = open.filter(|(_, c)| c.open_at_member && c.open_at_server);
+        let open: Vec<ConnectionId> = open.map(|(&id, _)| id).collect();
+        (!open.is_empty()).then(|| open[self.random.usize(..open.len())])
+    }
+
+    fn any_server(&mut self) -> Server {
+        if self.random.u32(0..3) == 0 {
+            Server::NameServer(self.random.usize(..NAME_SERVERS))
+        } else {
+            Server::Broker(self.random.usize(..self.brokers.len()))
+        }
+    }
+
+    fn goes_wrong(&mut self, fault: Fault) {
+        self.history.add(self.now, || format!("FAULT {fault:?}"));
+        let now = self.now;
+        match fault {
+            Fault::Join => {
+                if self.living().len() < MEMBERS_MAX {
+                    self.join();
+                }
+            }
+            Fault::Weather(weather, time) => self.weather.push((weather, now + time)),
+            Fault::NameServerAway(time) => {
+                let index = self.random.usize(..NAME_SERVERS);
+                self.name_servers_away[index] = now + time;
+                self.cut_server(Server::NameServer(index));
+            }
+            Fault::BrokerRestart { away, rolled_back } => {
+                let index = self.random.usize(..self.brokers.len());
+                self.brokers[index].away_until = now + away;
+                self.cut_server(Server::Broker(index));
+                if rolled_back {
+                    self.roll_back(index);
+                }
+            }
+            Fault::Cut => {
+                if let Some(connection) = self.any_connection() {
+                    self.happens(Due::Closes { connection });
+                }
+            }
+            Fault::Silence(time) => {
+                if let Some(id) = self.any_connection() {
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.silent_until = now + time;
+                    }
+                    self.agenda.at(now + time, Due::Closes { connection: id });
+                }
+            }
+            Fault::HalfOpen(time) => {
+                if let Some(connection) = self.any_connection() {
+                    self.close_at_member(connection);
+                    self.agenda
+                        .at(now + time, Due::ClosesAtServer { connection });
+                }
+            }
+            _ => {
+                if let Some(member) = self.any_member() {
+                    self.goes_wrong_at(member, fault);
+                }
+            }
+        }
+    }
+
+    fn goes_wrong_at(&mut self, member: usize, fault: Fault) {
+        let now = self.now;
+        let name = self.members[member].name.clone();
+        self.history.add(now, || format!("FAULT hits {name}"));
+        let group = GROUPS[self.random.usize(..GROUPS.len())].0;
+        match fault {
+            Fault::Crash => self.gone(member),
+            Fault::Stop => {
+                self.members[member].stopping = true;
+                self.give(member, Client::stop);
+            }
+            Fault::Resubscribe => {
+                if let Some(id) = self.members[member].groups.remove(group) {
+                    self.give(member, |client, now| client.unsubscribe(id, now));
+                    let after = Duration::from_millis(self.random.u64(1..20_000));
+                    self.agenda
+                        .at(now + after, Due::Subscribe { member, group });
+                }
+            }
+            Fault::Pause(time) => {
+                if let Some(&id) = self.members[member].groups.get(group) {
+                    self.give(member, |client, now| client.pause(id, now));
+                    self.agenda.at(now + time, Due::Resume { member, group });
+                }
+            }
+            Fault::Stall(time) => self.members[member].stalled_until = now + time,
+            Fault::Partition(time) => {
+                let server = self.any_server();
+                self.partitions.insert((member, server), now + time);
+                for (id, connection) in &mut self.connections {
+                    if connection.member == member && connection.server == server {
+                        connection.silent_until = now + time;
+                        self.agenda.at(now + time, Due::Closes { connection: *id });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cut_server(&mut self, server: Server) {
+        let cut = self.connections.iter().filter(|(_, c)| c.server == server);
+        let cut: Vec<ConnectionId> = cut.map(|(&id, _)| id).collect();
+        for connection in cut {
+            self.happens(Due::Closes { connection });
+        }
+    }
+
+    /// A broker comes back with what it had stored a while ago.
+    fn roll_back(&mut self, broker: usize) {
+        let node = &mut self.brokers[broker];
+        for (&group, ledger) in &mut self.ledger.groups {
+            for (queue, commits) in &mut ledger.commits {
+                if *queue.broker_name != *node.name || commits.len() < 2 {
+                    continue;
+                }
+                let back = self.random.usize(1..commits.len().min(4));
+                let offset = commits[commits.len() - 1 - back];
+                node.broker
+                    .roll_back_offset(group, &queue.topic, queue.queue_id, offset);
+                commits.push(offset);
+                note_roll_back(&self.history, self.now, group, queue, offset);
+            }
+        }
+    }
+
+    /// The end of everything that goes wrong.
+    fn heal(&mut self) {
+        self.history.add(self.now, || "HEALED".to_owned());
+        self.healed = true;
+        self.weather.clear();
+        self.partitions.clear();
+        self.name_servers_away = [self.now; NAME_SERVERS];
+        for node in &mut self.brokers {
+            node.away_until = self.now;
+        }
+        for member in &mut self.members {
+            member.stalled_until = self.now;
+        }
+        let broken = self.connections.iter().filter(|(_, connection)| {
+            connection.silent_until > self.now
+                || connection.open_at_member != connection.open_at_server
+        });
+        let broken: Vec<ConnectionId> = broken.map(|(&id, _)| id).collect();
+        for connection in broken {
+            self.happens(Due::Closes { connection });
+        }
+        for member in self.living() {
+            for (group, _) in GROUPS {
+                self.happens(Due::Resume { member, group });
+            }
+        }
+        if self.living().is_empty() {
+            self.join();
+        }
+        self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
+    }
+}
+
+fn note_roll_back(history: &History, now: Instant, group: &str, queue: &MessageQueue, to: i64) {
+    history.add(now, || {
+        format!("FAULT {queue} of {group} is rolled back to {to}")
+    });
+}
+
+fn broker(index: usize, now: Instant) -> BrokerNode {
+    let address = Server::Broker(index).address();
+    let name = format!("broker-{}", ["a", "b", "c"][index]);
+    let host = format!("10.1.0.{}:10911", index + 1);
+    let mut config = BrokerConfig::default();
+    if let Ok(host) = host.parse() {
+        config.store_host = host;
+    }
+    config.advertised = address;
+    config.broker_name = name.as_str().into();
+    config.auto_create_topic = false;
+    if let Ok(levels) = "100ms 1s 2s 3s 5s 8s".parse() {
+        config.delay_levels = levels;
+    }
+    let mut broker = Broker::new(config, now, Duration::from_secs(1_700_000_000));
+    for (topic, queues) in TOPICS {
+        let added = broker.add_topic(topic, *queues);
+        assert!(added.is_ok(), "{added:?}");
+    }
+    BrokerNode {
+        name,
+        broker,
+        away_until: now,
+    }
+}
+
+/// All members of a group are told the same.
+fn group_configs(random: &mut Rng) -> Vec<GroupConfig> {
+    let strategy = match random.u32(0..3) {
+        0 => AllocateMessageQueueStrategy::Averagely,
+        1 => AllocateMessageQueueStrategy::AveragelyByCircle,
+        _ => AllocateMessageQueueStrategy::consistent_hash(),
+    };
+    let configs = GROUPS.iter().map(|(group, subscriptions)| {
+        let mut builder = GroupConfig::builder(*group)
+            .consume_from_where(ConsumeFromWhere::FirstOffset)
+            .allocate_message_queue_strategy(strategy.clone())
+            .max_reconsume_times(MAX_RECONSUME_TIMES)
+            .consume_thread_max(random.u32(2..6))
+            .consume_message_batch_max_size([1, 4, 32][random.usize(..3)])
+            .pull_batch_size([2, 8, 32][random.usize(..3)])
+            .pull_threshold_for_queue([2, 10, 1000][random.usize(..3)])
+            .consume_concurrently_max_span([5, 50, 2000][random.usize(..3)]);
+        for (topic, expression) in *subscriptions {
+            let subscription = SubscriptionData::build(topic, expression, ExpressionType::Tag);
+            builder = builder.subscription(subscription.expect("a valid expression"));
+        }
+        builder.build().expect("a valid group")
+    });
+    configs.collect()
+}

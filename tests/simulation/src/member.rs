@@ -1,0 +1,271 @@
+//! One process with one client: its requests, its calls, and what is known of its
+//! assignments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use consumer::event::Event;
+use consumer::listener::{ConsumeRequest, ConsumeRequestId};
+use consumer::{Client, Expect, GroupId, Request, RequestId};
+use embedded_broker::ConnectionId;
+use protocol::{Address, Instant, MessageQueue};
+
+use crate::cluster::{Cluster, Due};
+use crate::ledger::id_of;
+use crate::workload::{self, Outcome};
+
+/// A process. It keeps its place in the list when it is gone.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// `None` when it crashed or has stopped.
+    pub(crate) client: Option<Client>,
+    pub(crate) groups: BTreeMap<&'static str, GroupId>,
+    pub(crate) stopping: bool,
+    /// Until then it does not run.
+    pub(crate) stalled_until: Instant,
+    /// Calls at once.
+    pub(crate) permits: usize,
+    pub(crate) connections: BTreeMap<Address, ConnectionId>,
+    /// Requests whose answer is awaited, by opaque.
+    pub(crate) open: BTreeMap<i32, Open>,
+    /// Calls under way, and for which assignment.
+    pub(crate) calls: BTreeMap<ConsumeRequestId, (Arc<ConsumeRequest>, Option<u64>)>,
+    /// By group and queue.
+    pub(crate) assignments: BTreeMap<(String, MessageQueue), Assignment>,
+    /// Assignments that ended, until their last commit is looked at.
+    pub(crate) given_back: Vec<(String, MessageQueue, Assignment)>,
+    /// What brokers said is committed, since the last start of the queue.
+    pub(crate) answered: BTreeMap<(String, MessageQueue), Vec<Option<u64>>>,
+    /// Whether the last list of members was one, with us in it.
+    pub(crate) listed: BTreeMap<String, bool>,
+    /// What it sends, by the order of `send`.
+    pub(crate) sends: BTreeMap<consumer::SendId, u32>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) id: RequestId,
+    pub(crate) expect: Expect,
+    pub(crate) request: Arc<Request>,
+    pub(crate) connection: Option<ConnectionId>,
+}
+
+/// A queue that a member has.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    /// Tells it from others of the same queue.
+    pub(crate) number: u64,
+    start: u64,
+    /// What it asked to be committed.
+    pub(crate) committed: u64,
+    pub(crate) places: BTreeMap<u64, PlaceState>,
+}
+
+/// What an assignment did with a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlaceState {
+    InCall,
+    Failed,
+    /// It may be delivered again.
+    MayCome,
+    Finished,
+}
+
+impl Assignment {
+    pub(crate) fn new(number: u64, start: u64) -> Self {
+        Self {
+            number,
+            start,
+            committed: start,
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// Everything delivered below is finished.
+    pub(crate) fn finished(&self) -> u64 {
+        let mut places = self.places.iter();
+        match places.find(|(_, state)| **state != PlaceState::Finished) {
+            Some((&offset, _)) => offset,
+            None => self.places.keys().next_back().map_or(self.start, |o| o + 1),
+        }
+    }
+}
+
+impl Cluster {
+    /// Takes everything out of a client.
+    pub(crate) fn drain(&mut self, member: usize) {
+        loop {
+            let mut nothing = true;
+            while let Some(event) = self.with_client(member, Client::poll_event) {
+                nothing = false;
+                self.history.add(self.now, || {
+                    format!("{} {event:?}", self.members[member].name)
+                });
+                self.check_event(member, &event);
+                if matches!(event, Event::Stopped) {
+                    self.stopped(member);
+                }
+            }
+            while let Some(request) = self.with_client(member, Client::poll_request) {
+                nothing = false;
+                self.send_request(member, &request);
+            }
+            while self.members[member].calls.len() < self.members[member].permits
+                && let Some(request) = self.with_client(member, Client::poll_consume_request)
+            {
+                nothing = false;
+                self.begin_call(member, request);
+            }
+            while let Some((send, result)) = self.with_client(member, Client::poll_send_result) {
+                let id = self.members[member].sends.remove(&send);
+                if let Some(sent) = id.and_then(|id| self.ledger.sent.get_mut(&id)) {
+                    sent.acknowledged = result.is_ok();
+                }
+            }
+            while self.with_client(member, Client::poll_answer).is_some() {}
+            if nothing {
+                return;
+            }
+        }
+    }
+
+    fn with_client<T>(
+        &mut self,
+        member: usize,
+        poll: impl FnOnce(&mut Client) -> Option<T>,
+    ) -> Option<T> {
+        self.members[member].client.as_mut().and_then(poll)
+    }
+
+    /// Gives a client something, and takes out what comes of it.
+    pub(crate) fn give(&mut self, member: usize, input: impl FnOnce(&mut Client, Instant)) {
+        let now = self.now;
+        if let Some(client) = &mut self.members[member].client {
+            input(client, now);
+            self.drain(member);
+        }
+    }
+
+    /// Messages reach a listener.
+    fn begin_call(&mut self, member: usize, request: Arc<ConsumeRequest>) {
+        let group = request.consumer_group.to_string();
+        let queue = request.message_queue.clone();
+        let name = self.members[member].name.clone();
+        self.history.add(self.now, || {
+            let offsets: Vec<u64> = request.iter().map(|m| m.message.queue_offset().0).collect();
+            format!("{name} calls the listener of {group} with {queue} {offsets:?}")
+        });
+        let key = (group.clone(), queue.clone());
+        for message in request.iter() {
+            let place = message.message.queue_offset().0;
+            self.ledger.deliveries += 1;
+            let Some(ledger) = self.ledger.groups.get_mut(&*group) else {
+                continue;
+            };
+            let logged = (
+                queue.broker_name.to_string(),
+                message.message.commit_log_offset(),
+            );
+            ledger.logged.insert(logged, (queue.clone(), place));
+            if ledger.is_finished(&queue, place) {
+                self.ledger.repeats += 1;
+            }
+            let assignment = self.members[member].assignments.get_mut(&key);
+            let before = assignment.map(|a| a.places.insert(place, PlaceState::InCall));
+            match before {
+                Some(None | Some(PlaceState::MayCome)) => {}
+                Some(Some(state)) => {
+                    let what = format!("{name} got {queue} {place} of {group}, it was {state:?}");
+                    self.violated("an assignment delivers a message once", what);
+                }
+                None => {
+                    let what = format!("{name} got {queue} {place} of {group}");
+                    self.violated("only what is assigned is delivered", what);
+                }
+            }
+        }
+        let mood = self.mood();
+        let time = workload::call_time(mood, &mut self.random);
+        let id = request.id;
+        let this = &mut self.members[member];
+        let number = this
+            .assignments
+            .get(&key)
+            .map(|assignment| assignment.number);
+        this.calls.insert(id, (request, number));
+        self.agenda
+            .at(self.now + time, Due::CallEnds { member, id });
+    }
+
+    /// A listener answers.
+    pub(crate) fn end_call(&mut self, member: usize, id: ConsumeRequestId) {
+        let Some((request, number)) = self.members[member].calls.remove(&id) else {
+            return;
+        };
+        let mood = self.mood();
+        let (result, outcomes) = workload::result(request.len(), mood, &mut self.random);
+        let name = self.members[member].name.clone();
+        self.history.add(self.now, || {
+            let first = request.iter().next().map(|m| m.message.queue_offset().0);
+            format!(
+                "{name} listener answers {} from {first:?}: {result:?}",
+                request.message_queue
+            )
+        });
+        let key = (
+            request.consumer_group.to_string(),
+            request.message_queue.clone(),
+        );
+        for (message, outcome) in request.iter().zip(outcomes) {
+            let offset = message.message.queue_offset().0;
+            let place = (request.message_queue.clone(), offset);
+            let Some(id) = id_of(message.message.body()) else {
+                continue;
+            };
+            let Some(ledger) = self.ledger.group(&key.0) else {
+                continue;
+            };
+            let state = match outcome {
+                Outcome::Done => {
+                    ledger.done.insert(id);
+                    ledger.finish(&place);
+                    PlaceState::Finished
+                }
+                Outcome::Failed { dead } => {
+                    *ledger.failures.entry(id).or_default() += 1;
+                    if dead {
+                        ledger.said_dead.insert(id);
+                    }
+                    ledger.failed.entry(id).or_default().push(place);
+                    PlaceState::Failed
+                }
+                Outcome::Returned => PlaceState::MayCome,
+            };
+            // The queue may have been taken again since.
+            if let Some(assignment) = self.members[member].assignments.get_mut(&key)
+                && Some(assignment.number) == number
+            {
+                assignment.places.insert(offset, state);
+            }
+        }
+        let again = self.random.u32(0..50) == 0;
+        self.give(member, |client, now| {
+            client.handle_consume_result(id, result.clone(), now);
+            if again {
+                client.handle_consume_result(id, result, now);
+            }
+        });
+    }
+
+    fn stopped(&mut self, member: usize) {
+        let name = self.members[member].name.clone();
+        self.history.add(self.now, || format!("{name} has stopped"));
+        let groups: Vec<&'static str> = self.members[member].groups.keys().copied().collect();
+        for group in groups {
+            self.check_last_commits(member, group);
+        }
+        self.gone(member);
+    }
+}
