@@ -217,7 +217,16 @@ async fn expensive_start_has_a_budget_of_its_own() {
     .await;
     let record = refused_by_its_start(cheap_calls);
     assert_eq!(record.phase, Phase::Init);
-    assert_eq!(record.kind, FailureKind::Timeout(Duration::from_millis(20)));
+    assert_spent(&record.kind, Duration::from_millis(20));
+}
+
+/// One limit for computing and for waiting: which of the two guards sees first that a
+/// computing guest is over it depends on how busy the machine is.
+fn assert_spent(kind: &FailureKind, limit: Duration) {
+    assert!(
+        [FailureKind::Timeout(limit), FailureKind::ComputeTime(limit)].contains(kind),
+        "{kind:?} is not the end of {limit:?}"
+    );
 }
 
 #[tokio::test]
@@ -237,19 +246,15 @@ async fn init_that_fails_refuses_the_plugin_in_its_own_words() {
 #[tokio::test]
 async fn init_is_under_both_guards() {
     let limit = Duration::from_millis(100);
-    for (guest, kind) in [
-        ("init_traps", "trap"),
-        ("init_never_returns", "timeout"),
-        ("init_waits_forever", "timeout"),
-    ] {
+    let mut records = Vec::new();
+    for guest in ["init_traps", "init_never_returns", "init_waits_forever"] {
         let loaded = Plugin::try_load(guest, |config| config.limits.init_time = limit).await;
-        let record = refused_by_its_start(loaded);
-        assert_eq!(
-            (record.phase, record.kind.name()),
-            (Phase::Init, kind),
-            "{guest}"
-        );
+        records.push(refused_by_its_start(loaded));
     }
+    assert!(records.iter().all(|record| record.phase == Phase::Init));
+    assert_eq!(records[0].kind.name(), "trap");
+    assert_spent(&records[1].kind, limit);
+    assert_eq!(records[2].kind, FailureKind::Timeout(limit));
 }
 
 #[tokio::test]
