@@ -9,11 +9,11 @@ use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
 use consumer::listener::ConsumeRequestId;
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::testing::PlantedBug;
-use consumer::{Client, ClientConfig, GroupConfig, Request, RequestError, RequestId, Response};
+use consumer::{GroupConfig, Request, RequestError, RequestId, Response};
 use embedded_broker::{Broker, BrokerConfig, ConnectionId};
 use fastrand::Rng;
 use protocol::subscription::{ExpressionType, SubscriptionData};
-use protocol::{Instant, MessageQueue, RemotingCommand};
+use protocol::{Instant, RemotingCommand};
 
 use crate::Summary;
 use crate::clock::Agenda;
@@ -39,7 +39,7 @@ pub(crate) const NAME_SERVERS: usize = 2;
 const SETTLE_MAX: Duration = Duration::from_secs(240);
 /// More things than this without time passing are a loop at full speed.
 const STEPS_AT_ONCE_MAX: u64 = 100_000;
-const MEMBERS_MAX: usize = 5;
+pub(crate) const MEMBERS_MAX: usize = 5;
 
 /// A broker and its state in the network.
 #[derive(Debug)]
@@ -115,12 +115,12 @@ pub(crate) struct Cluster {
     pub(crate) next_opaque: i32,
     /// Assignments so far.
     pub(crate) assignments: u64,
-    weather: Vec<(Weather, Instant)>,
-    healed: bool,
+    pub(crate) weather: Vec<(Weather, Instant)>,
+    pub(crate) healed: bool,
     settled: bool,
-    bug: Option<PlantedBug>,
-    configs: Vec<GroupConfig>,
-    buffer_bytes: u64,
+    pub(crate) bug: Option<PlantedBug>,
+    pub(crate) configs: Vec<GroupConfig>,
+    pub(crate) buffer_bytes: u64,
     next_message: u32,
     steps: u64,
 }
@@ -249,7 +249,7 @@ impl Cluster {
         Some(at.max(member.stalled_until))
     }
 
-    fn happens(&mut self, due: Due) {
+    pub(crate) fn happens(&mut self, due: Due) {
         match due {
             Due::ToServer {
                 connection,
@@ -297,96 +297,6 @@ impl Cluster {
                 self.settled |= settled;
                 self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
             }
-        }
-    }
-
-    /// A new process; its wall clock is its own.
-    fn new_member(&mut self, consumes: bool) -> usize {
-        let member = self.members.len();
-        let name = format!("10.2.0.{member}@{member}#sim");
-        let name_servers = (0..NAME_SERVERS).map(|index| Server::NameServer(index).address());
-        let mut config = ClientConfig::new(name.clone(), name_servers.collect());
-        config.buffer_bytes = self.buffer_bytes;
-        config.pid = u32::try_from(member).unwrap_or(0) + 1;
-        config.send_backs_max = [2, 256][self.random.usize(..2)];
-        let skew = Duration::from_secs(self.random.u64(0..7200));
-        let unix_now = Duration::from_secs(1_700_000_000) + self.now.since_origin() + skew;
-        let mut client = Client::new(config, self.random.u64(..), self.now, unix_now);
-        if let Some(bug) = self.bug {
-            client.plant(bug);
-        }
-        self.members.push(Member {
-            name,
-            client: Some(client),
-            groups: BTreeMap::new(),
-            stopping: false,
-            stalled_until: self.now,
-            permits: 2 + self.random.usize(..7),
-            connections: BTreeMap::new(),
-            open: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            assignments: BTreeMap::new(),
-            given_back: Vec::new(),
-            answered: BTreeMap::new(),
-            listed: BTreeMap::new(),
-            sends: BTreeMap::new(),
-        });
-        if consumes {
-            for (group, _) in GROUPS {
-                self.subscribe(member, group);
-            }
-        }
-        member
-    }
-
-    fn join(&mut self) {
-        let member = self.new_member(true);
-        let name = self.members[member].name.clone();
-        self.history.add(self.now, || format!("{name} joins"));
-    }
-
-    fn subscribe(&mut self, member: usize, group: &'static str) {
-        let config = self.configs.iter().find(|c| **c.consumer_group() == *group);
-        let (Some(config), false) = (config.cloned(), self.members[member].stopping) else {
-            return;
-        };
-        let now = self.now;
-        let Some(client) = &mut self.members[member].client else {
-            return;
-        };
-        match client.subscribe(config, now) {
-            Ok(id) => {
-                self.members[member].groups.insert(group, id);
-            }
-            // The group is still on its way out.
-            Err(_) => self.agenda.at(
-                now + Duration::from_secs(1),
-                Due::Subscribe { member, group },
-            ),
-        }
-        self.drain(member);
-    }
-
-    /// A process is no more.
-    pub(crate) fn gone(&mut self, member: usize) {
-        let this = &mut self.members[member];
-        this.client = None;
-        this.open.clear();
-        this.calls.clear();
-        this.assignments.clear();
-        this.given_back.clear();
-        let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
-        this.connections.clear();
-        for id in connections {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.open_at_member = false;
-            }
-            // A system that is gone with its process says nothing.
-            let silent = !self.healed && self.random.u32(0..3) == 0;
-            let after = if silent { 20_000 } else { 1 };
-            let after = Duration::from_millis(self.random.u64(0..=after));
-            let what = Due::ClosesAtServer { connection: id };
-            self.agenda.at(self.now + after, what);
         }
     }
 
@@ -444,191 +354,6 @@ impl Cluster {
     pub(crate) fn broker_named(&self, name: &str) -> Option<usize> {
         self.brokers.iter().position(|node| node.name == name)
     }
-
-    /// Members that consume and go on doing so.
-    fn living(&self) -> Vec<usize> {
-        let indices = 1..self.members.len();
-        let lives = |&index: &usize| {
-            let member = &self.members[index];
-            member.client.is_some() && !member.stopping
-        };
-        indices.filter(lives).collect()
-    }
-
-    fn any_member(&mut self) -> Option<usize> {
-        let living = self.living();
-        (!living.is_empty()).then(|| living[self.random.usize(..living.len())])
-    }
-
-    fn any_connection(&mut self) -> Option<ConnectionId> {
-        let open = self.connections.iter();
-        let open = open.filter(|(_, c)| c.open_at_member && c.open_at_server);
-        let open: Vec<ConnectionId> = open.map(|(&id, _)| id).collect();
-        (!open.is_empty()).then(|| open[self.random.usize(..open.len())])
-    }
-
-    fn any_server(&mut self) -> Server {
-        if self.random.u32(0..3) == 0 {
-            Server::NameServer(self.random.usize(..NAME_SERVERS))
-        } else {
-            Server::Broker(self.random.usize(..self.brokers.len()))
-        }
-    }
-
-    fn goes_wrong(&mut self, fault: Fault) {
-        self.history.add(self.now, || format!("FAULT {fault:?}"));
-        let now = self.now;
-        match fault {
-            Fault::Join => {
-                if self.living().len() < MEMBERS_MAX {
-                    self.join();
-                }
-            }
-            Fault::Weather(weather, time) => self.weather.push((weather, now + time)),
-            Fault::NameServerAway(time) => {
-                let index = self.random.usize(..NAME_SERVERS);
-                self.name_servers_away[index] = now + time;
-                self.cut_server(Server::NameServer(index));
-            }
-            Fault::BrokerRestart { away, rolled_back } => {
-                let index = self.random.usize(..self.brokers.len());
-                self.brokers[index].away_until = now + away;
-                self.cut_server(Server::Broker(index));
-                if rolled_back {
-                    self.roll_back(index);
-                }
-            }
-            Fault::Cut => {
-                if let Some(connection) = self.any_connection() {
-                    self.happens(Due::Closes { connection });
-                }
-            }
-            Fault::Silence(time) => {
-                if let Some(id) = self.any_connection() {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.silent_until = now + time;
-                    }
-                    self.agenda.at(now + time, Due::Closes { connection: id });
-                }
-            }
-            Fault::HalfOpen(time) => {
-                if let Some(connection) = self.any_connection() {
-                    self.close_at_member(connection);
-                    self.agenda
-                        .at(now + time, Due::ClosesAtServer { connection });
-                }
-            }
-            _ => {
-                if let Some(member) = self.any_member() {
-                    self.goes_wrong_at(member, fault);
-                }
-            }
-        }
-    }
-
-    fn goes_wrong_at(&mut self, member: usize, fault: Fault) {
-        let now = self.now;
-        let name = self.members[member].name.clone();
-        self.history.add(now, || format!("FAULT hits {name}"));
-        let group = GROUPS[self.random.usize(..GROUPS.len())].0;
-        match fault {
-            Fault::Crash => self.gone(member),
-            Fault::Stop => {
-                self.members[member].stopping = true;
-                self.give(member, Client::stop);
-            }
-            Fault::Resubscribe => {
-                if let Some(id) = self.members[member].groups.remove(group) {
-                    self.give(member, |client, now| client.unsubscribe(id, now));
-                    let after = Duration::from_millis(self.random.u64(1..20_000));
-                    self.agenda
-                        .at(now + after, Due::Subscribe { member, group });
-                }
-            }
-            Fault::Pause(time) => {
-                if let Some(&id) = self.members[member].groups.get(group) {
-                    self.give(member, |client, now| client.pause(id, now));
-                    self.agenda.at(now + time, Due::Resume { member, group });
-                }
-            }
-            Fault::Stall(time) => self.members[member].stalled_until = now + time,
-            Fault::Partition(time) => {
-                let server = self.any_server();
-                self.partitions.insert((member, server), now + time);
-                for (id, connection) in &mut self.connections {
-                    if connection.member == member && connection.server == server {
-                        connection.silent_until = now + time;
-                        self.agenda.at(now + time, Due::Closes { connection: *id });
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn cut_server(&mut self, server: Server) {
-        let cut = self.connections.iter().filter(|(_, c)| c.server == server);
-        let cut: Vec<ConnectionId> = cut.map(|(&id, _)| id).collect();
-        for connection in cut {
-            self.happens(Due::Closes { connection });
-        }
-    }
-
-    /// A broker comes back with what it had stored a while ago.
-    fn roll_back(&mut self, broker: usize) {
-        let node = &mut self.brokers[broker];
-        for (&group, ledger) in &mut self.ledger.groups {
-            for (queue, commits) in &mut ledger.commits {
-                if *queue.broker_name != *node.name || commits.len() < 2 {
-                    continue;
-                }
-                let back = self.random.usize(1..commits.len().min(4));
-                let offset = commits[commits.len() - 1 - back];
-                node.broker
-                    .roll_back_offset(group, &queue.topic, queue.queue_id, offset);
-                commits.push(offset);
-                note_roll_back(&self.history, self.now, group, queue, offset);
-            }
-        }
-    }
-
-    /// The end of everything that goes wrong.
-    fn heal(&mut self) {
-        self.history.add(self.now, || "HEALED".to_owned());
-        self.healed = true;
-        self.weather.clear();
-        self.partitions.clear();
-        self.name_servers_away = [self.now; NAME_SERVERS];
-        for node in &mut self.brokers {
-            node.away_until = self.now;
-        }
-        for member in &mut self.members {
-            member.stalled_until = self.now;
-        }
-        let broken = self.connections.iter().filter(|(_, connection)| {
-            connection.silent_until > self.now
-                || connection.open_at_member != connection.open_at_server
-        });
-        let broken: Vec<ConnectionId> = broken.map(|(&id, _)| id).collect();
-        for connection in broken {
-            self.happens(Due::Closes { connection });
-        }
-        for member in self.living() {
-            for (group, _) in GROUPS {
-                self.happens(Due::Resume { member, group });
-            }
-        }
-        if self.living().is_empty() {
-            self.join();
-        }
-        self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
-    }
-}
-
-fn note_roll_back(history: &History, now: Instant, group: &str, queue: &MessageQueue, to: i64) {
-    history.add(now, || {
-        format!("FAULT {queue} of {group} is rolled back to {to}")
-    });
 }
 
 fn broker(index: usize, now: Instant) -> BrokerNode {

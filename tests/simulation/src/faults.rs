@@ -5,8 +5,14 @@
 
 use std::time::Duration;
 
+use consumer::Client;
+use embedded_broker::ConnectionId;
 use fastrand::Rng;
-use protocol::Instant;
+use protocol::{Instant, MessageQueue};
+
+use crate::cluster::{Cluster, Due, GROUPS, MEMBERS_MAX, NAME_SERVERS};
+use crate::history::History;
+use crate::network::Server;
 
 /// When the last fault ends.
 pub(crate) const FAULTS_END: Duration = Duration::from_secs(480);
@@ -117,4 +123,191 @@ fn fault(random: &mut Rng) -> Fault {
             seconds(random, 40),
         ),
     }
+}
+
+impl Cluster {
+    /// Members that consume and go on doing so.
+    fn living(&self) -> Vec<usize> {
+        let indices = 1..self.members.len();
+        let lives = |&index: &usize| {
+            let member = &self.members[index];
+            member.client.is_some() && !member.stopping
+        };
+        indices.filter(lives).collect()
+    }
+
+    fn any_member(&mut self) -> Option<usize> {
+        let living = self.living();
+        (!living.is_empty()).then(|| living[self.random.usize(..living.len())])
+    }
+
+    fn any_connection(&mut self) -> Option<ConnectionId> {
+        let open = self.connections.iter();
+        let open = open.filter(|(_, c)| c.open_at_member && c.open_at_server);
+        let open: Vec<ConnectionId> = open.map(|(&id, _)| id).collect();
+        (!open.is_empty()).then(|| open[self.random.usize(..open.len())])
+    }
+
+    fn any_server(&mut self) -> Server {
+        if self.random.u32(0..3) == 0 {
+            Server::NameServer(self.random.usize(..NAME_SERVERS))
+        } else {
+            Server::Broker(self.random.usize(..self.brokers.len()))
+        }
+    }
+
+    pub(crate) fn goes_wrong(&mut self, fault: Fault) {
+        self.history.add(self.now, || format!("FAULT {fault:?}"));
+        let now = self.now;
+        match fault {
+            Fault::Join => {
+                if self.living().len() < MEMBERS_MAX {
+                    self.join();
+                }
+            }
+            Fault::Weather(weather, time) => self.weather.push((weather, now + time)),
+            Fault::NameServerAway(time) => {
+                let index = self.random.usize(..NAME_SERVERS);
+                self.name_servers_away[index] = now + time;
+                self.cut_server(Server::NameServer(index));
+            }
+            Fault::BrokerRestart { away, rolled_back } => {
+                let index = self.random.usize(..self.brokers.len());
+                self.brokers[index].away_until = now + away;
+                self.cut_server(Server::Broker(index));
+                if rolled_back {
+                    self.roll_back(index);
+                }
+            }
+            Fault::Cut => {
+                if let Some(connection) = self.any_connection() {
+                    self.happens(Due::Closes { connection });
+                }
+            }
+            Fault::Silence(time) => {
+                if let Some(id) = self.any_connection() {
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.silent_until = now + time;
+                    }
+                    self.agenda.at(now + time, Due::Closes { connection: id });
+                }
+            }
+            Fault::HalfOpen(time) => {
+                if let Some(connection) = self.any_connection() {
+                    self.close_at_member(connection);
+                    self.agenda
+                        .at(now + time, Due::ClosesAtServer { connection });
+                }
+            }
+            _ => {
+                if let Some(member) = self.any_member() {
+                    self.goes_wrong_at(member, fault);
+                }
+            }
+        }
+    }
+
+    fn goes_wrong_at(&mut self, member: usize, fault: Fault) {
+        let now = self.now;
+        let name = self.members[member].name.clone();
+        self.history.add(now, || format!("FAULT hits {name}"));
+        let group = GROUPS[self.random.usize(..GROUPS.len())].0;
+        match fault {
+            Fault::Crash => self.gone(member),
+            Fault::Stop => {
+                self.members[member].stopping = true;
+                self.give(member, Client::stop);
+            }
+            Fault::Resubscribe => {
+                if let Some(id) = self.members[member].groups.remove(group) {
+                    self.give(member, |client, now| client.unsubscribe(id, now));
+                    let after = Duration::from_millis(self.random.u64(1..20_000));
+                    self.agenda
+                        .at(now + after, Due::Subscribe { member, group });
+                }
+            }
+            Fault::Pause(time) => {
+                if let Some(&id) = self.members[member].groups.get(group) {
+                    self.give(member, |client, now| client.pause(id, now));
+                    self.agenda.at(now + time, Due::Resume { member, group });
+                }
+            }
+            Fault::Stall(time) => self.members[member].stalled_until = now + time,
+            Fault::Partition(time) => {
+                let server = self.any_server();
+                self.partitions.insert((member, server), now + time);
+                for (id, connection) in &mut self.connections {
+                    if connection.member == member && connection.server == server {
+                        connection.silent_until = now + time;
+                        self.agenda.at(now + time, Due::Closes { connection: *id });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cut_server(&mut self, server: Server) {
+        let cut = self.connections.iter().filter(|(_, c)| c.server == server);
+        let cut: Vec<ConnectionId> = cut.map(|(&id, _)| id).collect();
+        for connection in cut {
+            self.happens(Due::Closes { connection });
+        }
+    }
+
+    /// A broker comes back with what it had stored a while ago.
+    fn roll_back(&mut self, broker: usize) {
+        let node = &mut self.brokers[broker];
+        for (&group, ledger) in &mut self.ledger.groups {
+            for (queue, commits) in &mut ledger.commits {
+                if *queue.broker_name != *node.name || commits.len() < 2 {
+                    continue;
+                }
+                let back = self.random.usize(1..commits.len().min(4));
+                let offset = commits[commits.len() - 1 - back];
+                node.broker
+                    .roll_back_offset(group, &queue.topic, queue.queue_id, offset);
+                commits.push(offset);
+                note_roll_back(&self.history, self.now, group, queue, offset);
+            }
+        }
+    }
+
+    /// The end of everything that goes wrong.
+    pub(crate) fn heal(&mut self) {
+        self.history.add(self.now, || "HEALED".to_owned());
+        self.healed = true;
+        self.weather.clear();
+        self.partitions.clear();
+        self.name_servers_away = [self.now; NAME_SERVERS];
+        for node in &mut self.brokers {
+            node.away_until = self.now;
+        }
+        for member in &mut self.members {
+            member.stalled_until = self.now;
+        }
+        let broken = self.connections.iter().filter(|(_, connection)| {
+            connection.silent_until > self.now
+                || connection.open_at_member != connection.open_at_server
+        });
+        let broken: Vec<ConnectionId> = broken.map(|(&id, _)| id).collect();
+        for connection in broken {
+            self.happens(Due::Closes { connection });
+        }
+        for member in self.living() {
+            for (group, _) in GROUPS {
+                self.happens(Due::Resume { member, group });
+            }
+        }
+        if self.living().is_empty() {
+            self.join();
+        }
+        self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
+    }
+}
+
+fn note_roll_back(history: &History, now: Instant, group: &str, queue: &MessageQueue, to: i64) {
+    history.add(now, || {
+        format!("FAULT {queue} of {group} is rolled back to {to}")
+    });
 }

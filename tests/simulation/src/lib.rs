@@ -6,7 +6,7 @@
 //! brokers and listeners saw, and [`invariants`] says what must hold, at every step and
 //! at the end, when everything is healed and must settle.
 //!
-//! Reading order: `cluster` (the loop), `member` (one process), `network`, `faults`,
+//! Reading order: `cluster` (the loop), `member` (one process), `network`, `servers`, `faults`,
 //! `workload`; then `ledger` and `invariants`.
 
 mod clock;
@@ -17,6 +17,7 @@ mod invariants;
 mod ledger;
 mod member;
 mod network;
+mod servers;
 mod workload;
 
 pub use history::History;

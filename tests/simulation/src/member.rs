@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use consumer::event::Event;
 use consumer::listener::{ConsumeRequest, ConsumeRequestId};
-use consumer::{Client, Expect, GroupId, Request, RequestId};
+use consumer::{Client, ClientConfig, Expect, GroupId, Request, RequestId};
 use embedded_broker::ConnectionId;
 use protocol::{Address, Instant, MessageQueue};
 
-use crate::cluster::{Cluster, Due};
+use crate::cluster::{Cluster, Due, GROUPS, NAME_SERVERS};
 use crate::ledger::id_of;
+use crate::network::Server;
 use crate::workload::{self, Outcome};
 
 /// A process. It keeps its place in the list when it is gone.
@@ -94,6 +96,96 @@ impl Assignment {
 }
 
 impl Cluster {
+    /// A new process; its wall clock is its own.
+    pub(crate) fn new_member(&mut self, consumes: bool) -> usize {
+        let member = self.members.len();
+        let name = format!("10.2.0.{member}@{member}#sim");
+        let name_servers = (0..NAME_SERVERS).map(|index| Server::NameServer(index).address());
+        let mut config = ClientConfig::new(name.clone(), name_servers.collect());
+        config.buffer_bytes = self.buffer_bytes;
+        config.pid = u32::try_from(member).unwrap_or(0) + 1;
+        config.send_backs_max = [2, 256][self.random.usize(..2)];
+        let skew = Duration::from_secs(self.random.u64(0..7200));
+        let unix_now = Duration::from_secs(1_700_000_000) + self.now.since_origin() + skew;
+        let mut client = Client::new(config, self.random.u64(..), self.now, unix_now);
+        if let Some(bug) = self.bug {
+            client.plant(bug);
+        }
+        self.members.push(Member {
+            name,
+            client: Some(client),
+            groups: BTreeMap::new(),
+            stopping: false,
+            stalled_until: self.now,
+            permits: 2 + self.random.usize(..7),
+            connections: BTreeMap::new(),
+            open: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            given_back: Vec::new(),
+            answered: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            sends: BTreeMap::new(),
+        });
+        if consumes {
+            for (group, _) in GROUPS {
+                self.subscribe(member, group);
+            }
+        }
+        member
+    }
+
+    pub(crate) fn join(&mut self) {
+        let member = self.new_member(true);
+        let name = self.members[member].name.clone();
+        self.history.add(self.now, || format!("{name} joins"));
+    }
+
+    pub(crate) fn subscribe(&mut self, member: usize, group: &'static str) {
+        let config = self.configs.iter().find(|c| **c.consumer_group() == *group);
+        let (Some(config), false) = (config.cloned(), self.members[member].stopping) else {
+            return;
+        };
+        let now = self.now;
+        let Some(client) = &mut self.members[member].client else {
+            return;
+        };
+        match client.subscribe(config, now) {
+            Ok(id) => {
+                self.members[member].groups.insert(group, id);
+            }
+            // The group is still on its way out.
+            Err(_) => self.agenda.at(
+                now + Duration::from_secs(1),
+                Due::Subscribe { member, group },
+            ),
+        }
+        self.drain(member);
+    }
+
+    /// A process is no more.
+    pub(crate) fn gone(&mut self, member: usize) {
+        let this = &mut self.members[member];
+        this.client = None;
+        this.open.clear();
+        this.calls.clear();
+        this.assignments.clear();
+        this.given_back.clear();
+        let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
+        this.connections.clear();
+        for id in connections {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.open_at_member = false;
+            }
+            // A system that is gone with its process says nothing.
+            let silent = !self.healed && self.random.u32(0..3) == 0;
+            let after = if silent { 20_000 } else { 1 };
+            let after = Duration::from_millis(self.random.u64(0..=after));
+            let what = Due::ClosesAtServer { connection: id };
+            self.agenda.at(self.now + after, what);
+        }
+    }
+
     /// Takes everything out of a client.
     pub(crate) fn drain(&mut self, member: usize) {
         loop {

@@ -19,6 +19,7 @@ fn whatever_goes_wrong_nothing_is_lost_and_everything_settles() {
     let first = number("MQLET_FIRST_SEED").unwrap_or(0);
     let seeds = number("MQLET_SEEDS").unwrap_or(SEEDS);
     let mut all = Summary::default();
+    let mut slowest = (0, 0);
     for seed in first..first + seeds {
         match catch_unwind(|| run(seed, None, &History::default())) {
             Ok(Ok(summary)) => {
@@ -28,6 +29,7 @@ fn whatever_goes_wrong_nothing_is_lost_and_everything_settles() {
                 all.dead += summary.dead;
                 all.seconds += summary.seconds;
                 all.steps += summary.steps;
+                slowest = slowest.max((summary.seconds, seed));
             }
             _ => fail(seed),
         }
@@ -38,7 +40,10 @@ fn whatever_goes_wrong_nothing_is_lost_and_everything_settles() {
     assert!(all.dead > 0 && all.repeats > 0, "{all:?}");
     assert!(all.repeats < all.deliveries / 4, "{all:?}");
     assert!(all.seconds / seeds.max(1) >= 480, "{all:?}");
-    eprint(&format!("{seeds} seeds: {all:?}"));
+    eprint(&format!(
+        "{seeds} seeds: {all:?}; seed {} took longest to settle, {} s",
+        slowest.1, slowest.0
+    ));
 }
 
 #[test]
