@@ -33,11 +33,17 @@ pub enum PlantedBug {
     FlowControlNeverEnds,
     /// A call for a queue that is gone is counted as under way for ever.
     LeakStaleCalls,
+    /// A queue of which nothing is committed begins at its end, whatever the policy.
+    NothingCommittedIsTheEnd,
+    /// The first failure makes a dead letter.
+    DeadLetterTooEarly,
+    /// The end of a pause ends nothing.
+    PauseNeverEnds,
 }
 
 impl PlantedBug {
     /// Every one.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::CommitPastUnfinished,
         Self::TrustStaleEpoch,
         Self::AcceptOldAnswer,
@@ -51,6 +57,9 @@ impl PlantedBug {
         Self::PullLoopDies,
         Self::FlowControlNeverEnds,
         Self::LeakStaleCalls,
+        Self::NothingCommittedIsTheEnd,
+        Self::DeadLetterTooEarly,
+        Self::PauseNeverEnds,
     ];
 }
 

@@ -188,7 +188,9 @@ impl Client {
     /// The end of a pause.
     pub(crate) fn resume_pull(&mut self, epoch: Epoch, now: Instant) {
         let queue = self.queues.get(epoch);
-        if queue.is_some_and(|queue| matches!(queue.phase, Phase::Pulling(Pull::Paused))) {
+        if queue.is_some_and(|queue| matches!(queue.phase, Phase::Pulling(Pull::Paused)))
+            && !self.has_bug(PlantedBug::PauseNeverEnds)
+        {
             self.pull(epoch, now);
         }
     }

@@ -164,7 +164,11 @@ impl Client {
             },
             message_id: message.message_id(),
             origin_topic: Arc::clone(&back.message.topic),
-            max_reconsume_times: wire_number(group.config.max_reconsume_times()),
+            max_reconsume_times: if self.has_bug(PlantedBug::DeadLetterTooEarly) {
+                0
+            } else {
+                wire_number(group.config.max_reconsume_times())
+            },
         }));
         match self.routes.master(queue.broker) {
             Some(replica) => {

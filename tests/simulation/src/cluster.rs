@@ -36,7 +36,7 @@ pub(crate) const GROUPS: &[(&str, &[(&str, &str)])] = &[
 pub(crate) const MAX_RECONSUME_TIMES: u32 = 3;
 pub(crate) const NAME_SERVERS: usize = 2;
 /// So long a healed cluster may take to settle.
-const SETTLE_MAX: Duration = Duration::from_secs(240);
+const SETTLE_MAX: Duration = Duration::from_secs(120);
 /// More things than this without time passing are a loop at full speed.
 const STEPS_AT_ONCE_MAX: u64 = 100_000;
 pub(crate) const MEMBERS_MAX: usize = 5;

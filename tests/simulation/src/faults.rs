@@ -15,7 +15,7 @@ use crate::history::History;
 use crate::network::Server;
 
 /// When the last fault ends.
-pub(crate) const FAULTS_END: Duration = Duration::from_secs(480);
+pub(crate) const FAULTS_END: Duration = Duration::from_secs(600);
 
 /// One thing that goes wrong. Members and servers are chosen when it happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -232,6 +232,9 @@ impl Client {
     }
 
     fn start_policy(&self, epoch: Epoch) -> StartPolicy {
+        if self.has_bug(PlantedBug::NothingCommittedIsTheEnd) {
+            return StartPolicy::LastOffset;
+        }
         let Some(queue) = self.queues.get(epoch) else {
             return StartPolicy::AppearedLater;
         };
