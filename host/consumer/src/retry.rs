@@ -88,6 +88,30 @@ impl SendBack {
     }
 }
 
+impl SendBack {
+    /// What has made a dead letter of a message that was to come again: the broker
+    /// compares so itself. RocketMQ: `AbstractSendMessageProcessor#consumerSendMsgBack`.
+    fn dead_letter(&self, max_reconsume_times: Option<u32>) -> Option<Arc<str>> {
+        let Verdict::Later { delay_level } = self.verdict else {
+            return None;
+        };
+        if delay_level < 0 {
+            return Some("sent back with delay level -1, no further attempt".into());
+        }
+        let max = max_reconsume_times?;
+        (self.tried() >= max).then(|| format!("max_reconsume_times = {max} is reached").into())
+    }
+
+    /// Attempts before the one that failed.
+    fn tried(&self) -> u32 {
+        self.message
+            .batch
+            .message(self.message.batch_index)
+            .reconsume_times()
+            .saturating_add(self.message.local_reconsume_times)
+    }
+}
+
 impl Client {
     /// Gives a message back to the broker. It is failed in its ProcessQueue until then.
     pub(crate) fn send_back(
@@ -241,14 +265,15 @@ impl Client {
         if let Some(group) = self.groups.get(back.group) {
             let consumer_group = Arc::clone(&group.name);
             let queue = queue.queue.clone();
-            self.events.push_back(match back.verdict {
-                Verdict::DeadLetter { reason } => Event::DeadLettered {
+            let dead = back.dead_letter(group.config.max_reconsume_times());
+            self.events.push_back(match (dead, back.verdict) {
+                (Some(reason), _) | (None, Verdict::DeadLetter { reason }) => Event::DeadLettered {
                     consumer_group,
                     queue,
                     offset,
                     reason,
                 },
-                Verdict::Later { delay_level } => Event::SentBack {
+                (None, Verdict::Later { delay_level }) => Event::SentBack {
                     consumer_group,
                     queue,
                     offset,
@@ -342,9 +367,7 @@ fn retry_message(
     dead_letter_properties: &[(String, String)],
 ) -> Shape {
     let message = back.message.batch.message(back.message.batch_index);
-    let tried = message
-        .reconsume_times()
-        .saturating_add(back.message.local_reconsume_times);
+    let tried = back.tried();
     let dead = match back.verdict {
         Verdict::DeadLetter { .. } => true,
         Verdict::Later { delay_level } => delay_level < 0,

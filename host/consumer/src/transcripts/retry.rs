@@ -90,3 +90,17 @@ fn a_bounded_number_is_under_way() {
     t.settle();
     check("retry_bound", &t);
 }
+
+#[test]
+fn the_attempt_after_which_the_broker_makes_a_dead_letter_is_told() {
+    let (mut t, _) = pulling(group("T1").max_reconsume_times(1));
+    let attempt = |offset, reconsume_times| {
+        let mut message = TestMessage::new("T1", offset);
+        message.reconsume_times = reconsume_times;
+        message
+    };
+    t.answer_found("PullMessage T1", &[attempt(0, 0), attempt(1, 1)]);
+    t.result(1, later(None));
+    t.settle();
+    check("retry_exhausted", &t);
+}
