@@ -60,7 +60,7 @@ pub(crate) enum MessageJsonError {
 
 /// As it stands in the file.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Written {
     topic: Option<String>,
     tags: Option<String>,
@@ -80,7 +80,7 @@ struct Written {
 
 /// A list, or one text with RocketMQ's separator, a space.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "keys: expected a list of texts, or one text")]
 enum Keys {
     List(Vec<String>),
     Text(String),
@@ -238,6 +238,14 @@ mod tests {
     #[test]
     fn errors_name_the_message_and_its_line() {
         for (text, expected) in [
+            (
+                "5",
+                "message 1 (line 1) is not a message as JSON: invalid type: integer `5`, expected an object",
+            ),
+            (
+                "{\"keys\": 5}",
+                "message 1 (line 1) is not a message as JSON: keys: expected a list of texts, or one text",
+            ),
             (
                 "{}\n{\"tag\": 1}",
                 "message 2 (line 2) is not a message as JSON: unknown field `tag`, expected one of",

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use plugin_build::BuildError;
+use plugin_build::{BuildError, RustToolchain};
 use plugin_lifecycle::Manifest;
 use plugin_lifecycle::manifest::build::{Build, BuildKind};
 
@@ -39,15 +39,22 @@ pub(crate) enum PluginBuildError {
     NoComponent { program: String, component: PathBuf },
 }
 
+/// For people, before a build that takes longer than they expect: the standard library
+/// is not there and is built too.
+pub(crate) fn slow_toolchain(manifest: &Manifest) -> Option<String> {
+    if manifest.build()?.how != BuildKind::Rust {
+        return None;
+    }
+    let toolchain = RustToolchain::find(folder(manifest)).ok()?;
+    (toolchain == RustToolchain::Debian).then(|| toolchain.describe())
+}
+
 /// Builds the component of a manifest that says how. Blocks until it is built.
 ///
 /// # Errors
 /// See [`PluginBuildError`].
 pub(crate) fn build(manifest: &Manifest, build: &Build) -> Result<(), PluginBuildError> {
-    let folder = match manifest.file().parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder(manifest);
     match &build.how {
         BuildKind::Rust => {
             // Cargo runs in the folder; paths of ours start here.
@@ -56,6 +63,14 @@ pub(crate) fn build(manifest: &Manifest, build: &Build) -> Result<(), PluginBuil
             Ok(plugin_build::build_rust_plugin(folder, &component)?)
         }
         BuildKind::Command(words) => run(words, folder, manifest.component()),
+    }
+}
+
+/// Where a manifest's sources are.
+fn folder(manifest: &Manifest) -> &Path {
+    match manifest.file().parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }
 

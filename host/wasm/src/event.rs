@@ -120,10 +120,11 @@ pub enum RecycleReason {
     Closed,
 }
 
-/// What was wrong with an answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What was wrong with an answer. `Display` is for people.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnswerProblem {
     /// Outside −1 … messages − 1; clamped.
+    #[error("ack_index {ack_index} for {messages} messages; it is −1 to {messages} − 1")]
     AckIndexOutOfRange {
         /// As returned.
         ack_index: i32,
@@ -131,6 +132,7 @@ pub enum AnswerProblem {
         messages: u32,
     },
     /// Missing outcomes count as "reconsume later", superfluous ones are ignored.
+    #[error("{outcomes} outcomes for {messages} messages; one each is needed")]
     WrongNumberOfOutcomes {
         /// As returned.
         outcomes: u32,

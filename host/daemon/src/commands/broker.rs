@@ -22,8 +22,8 @@ use crate::telemetry::{self, Telemetry};
     after_help = exit::HELP,
     long_about = "\
 Runs a name server and a broker in one process, in memory: for development and tests on one
-machine. The broker listens on the port after the name server's, or on a free one. RocketMQ's own
-clients can use it. Messages are gone when it stops.
+machine. The broker listens on the port after the name server's, or on a free one when that
+is 0. RocketMQ's own clients can use it. Messages are gone when it stops.
 
 When it serves, it prints \"namesrv_addr=HOST:PORT\" on standard output. Ctrl-C stops it.
 

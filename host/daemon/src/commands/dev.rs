@@ -17,6 +17,7 @@ use crate::cli::{GlobalArguments, HostArguments};
 use crate::config::{self, HostConfig, overrides, problem};
 use crate::exit::{self, Exit};
 use crate::output::Output;
+use crate::plugin_build;
 use crate::runtime;
 use crate::signals::Signals;
 use crate::telemetry;
@@ -94,6 +95,11 @@ async fn dev(
     let starting = async {
         if manifest.build().is_some() && !arguments.no_build {
             output.note(format_args!("building plugin \"{}\" …", manifest.name()))?;
+            if let Some(toolchain) = plugin_build::slow_toolchain(&manifest) {
+                output.note(format_args!(
+                    "with {toolchain}; the first build takes some minutes"
+                ))?;
+            }
             session::build(&manifest, true).await?;
         }
         Session::start(&arguments, host, manifest).await

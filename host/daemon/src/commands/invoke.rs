@@ -31,8 +31,9 @@ use report::Report;
     after_help = exit::HELP,
     long_about = "\
 Calls a plugin once, with one message or with a batch, inside the limits of its manifest and
-without a broker; what it sends is shown and goes nowhere. Prints the outcome of each message, the time, CPU time and memory of the
-call, and the plugin's log lines. Ends with 5 when an outcome is not \"done\".
+without a broker; what it sends is shown and goes nowhere. Prints the outcome of each
+message, the time, CPU time and memory of the call, and the plugin's log lines. Ends with 5
+when an outcome is not \"done\".
 
 The messages come from --body, from --message, or from standard input, one body a line.
 Nothing is built: the component has to be there (\"mqlet dev\" builds it).

@@ -125,6 +125,13 @@ pub fn read(file: &Path) -> Result<String, Problem> {
             "name a manifest; this looks like another file",
         ));
     }
+    if bytes.starts_with(b"\0asm") {
+        return Err(Problem::of_file(
+            file,
+            "is WebAssembly, not a manifest",
+            "name the manifest whose component it is",
+        ));
+    }
     String::from_utf8(bytes).map_err(|_| {
         Problem::of_file(
             file,

@@ -110,7 +110,7 @@ impl Report {
             Event::LogLine { line, .. } => self.log.push(log_view(line)),
             Event::AnswerCorrected { problem, .. } => {
                 self.notes
-                    .push(format!("the plugin's answer was put right: {problem:?}"));
+                    .push(format!("the plugin's answer was put right: {problem}"));
             }
             _ => {}
         }

@@ -158,7 +158,7 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             reason,
         } => {
             if let Some(untold) = admit("send back", consumer_group) {
-                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "the broker takes the message back in no way, it is tried again here: {reason}");
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "the message cannot be given back to the broker, it is tried again here: {reason}");
             }
         }
         Event::BadRecord {

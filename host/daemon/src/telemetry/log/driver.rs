@@ -43,9 +43,9 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         Event::ConnectFailed { address, reason } => {
             // Once; the next line about it is its end.
             if repeats.first(&unreachable(tenant, address)) {
-                warn!(target: "driver", %tenant, %address, "cannot connect to {address}: {reason}; trying again until it answers");
+                warn!(target: "driver", %tenant, %address, "{reason}; trying again until it answers");
             } else {
-                debug!(target: "driver", %tenant, %address, "cannot connect to {address}: {reason}");
+                debug!(target: "driver", %tenant, %address, "{reason}");
             }
         }
         Event::OnewayNotSent { address, reason } => {

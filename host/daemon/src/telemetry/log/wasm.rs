@@ -45,7 +45,7 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             problem,
         } => {
             if let Some(untold) = repeats.admit(&format!("answer {tenant} {plugin}")) {
-                warn!(target: "wasm", %tenant, %plugin, %revision, untold, "the answer of plugin \"{plugin}\" was put right: {problem:?}");
+                warn!(target: "wasm", %tenant, %plugin, %revision, untold, "the answer of plugin \"{plugin}\" was put right: {problem}");
             }
         }
         Event::LogLine { plugin, line, .. } => guest_line(tenant, plugin, line),
