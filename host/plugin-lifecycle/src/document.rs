@@ -22,6 +22,10 @@ use crate::problem::{Fault, Place, Problem};
 /// Longest piece of a file that a problem repeats.
 const SHOWN_VALUE_CHARACTERS_MAX: usize = 60;
 
+/// A problem does not repeat the value of a key with such a word in its name: problems
+/// end up in logs of builds.
+const SECRET_WORDS: [&str; 5] = ["secret", "password", "token", "credential", "access_key"];
+
 /// A value from outside the file, stronger than the file.
 #[derive(Debug)]
 pub struct Override {
@@ -110,7 +114,7 @@ impl<'t> Document<'t> {
             self.problems.borrow_mut().push(Problem {
                 place: stronger.place.clone(),
                 key: Some(key.to_owned()),
-                value: Some(stronger.text.clone()),
+                value: not_secret(key, Some(stronger.text.clone())),
                 what: fault.what,
                 remedy: fault.remedy,
             });
@@ -137,8 +141,8 @@ impl<'t> Document<'t> {
         {
             problems.push(Problem {
                 place: unused.place,
+                value: not_secret(&unused.key, Some(unused.text)),
                 key: Some(unused.key),
-                value: Some(unused.text),
                 what: "is no setting".to_owned(),
                 remedy: "remove it, or correct its name".to_owned(),
             });
@@ -158,6 +162,7 @@ impl<'t> Document<'t> {
         value: Option<String>,
         fault: Fault,
     ) {
+        let value = not_secret(key.as_deref().unwrap_or_default(), value);
         self.problems.borrow_mut().push(Problem {
             place: Place::File {
                 file: Arc::clone(&self.file),
@@ -228,4 +233,10 @@ impl<'t> Document<'t> {
             None => line,
         }
     }
+}
+
+/// The value, unless the key's name says that nobody may read it.
+fn not_secret(key: &str, value: Option<String>) -> Option<String> {
+    let key = key.to_ascii_lowercase().replace('-', "_");
+    value.filter(|_| !SECRET_WORDS.iter().any(|word| key.contains(word)))
 }
