@@ -7,11 +7,11 @@ use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
 use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::hostile_peer::{HostilePeer, Manner, name_server_routing_to, route};
-use end_to_end::hostile_proxy::HostileProxy;
-use end_to_end::remoting_frame::PULL_MESSAGE;
+use end_to_end::hostile_proxy::{HostileProxy, Treatment};
+use end_to_end::remoting_frame::{Frame, PULL_MESSAGE};
 use guest_artifacts::path;
 
-use crate::{MEMORY_MAX_KIB, lines_of, peak_memory_kib, stop};
+use crate::{MEMORY_MAX_KIB, assert_no_panic, lines_of, peak_memory_kib, stop};
 
 /// So many bad answers show that it is asked again and again.
 const REQUESTS_MIN: usize = 3;
@@ -113,6 +113,76 @@ fn recovers(
         (recovered == proxies.len()).then_some(())
     });
     stop(host);
+}
+
+/// Answers whose bytes changed on their way are believed or not; they end nothing, and
+/// what is sent afterwards arrives.
+#[test]
+fn answers_with_flipped_bytes_end_nothing() {
+    const TENANTS: u64 = 12;
+    const FLIPPED: usize = 80;
+    let seed: u64 = std::env::var("MQLET_TEST_SEED")
+        .map_or(1, |seed| seed.parse().expect("MQLET_TEST_SEED is a number"));
+    let broker = EmbeddedBroker::start();
+    let mut folder =
+        HostFolder::new(broker.namesrv_addr(), "").with_plugin("good", &path("ledger"), "");
+    let mut proxies = Vec::new();
+    for tenant in 0..TENANTS {
+        let name = format!("flipped{tenant}");
+        broker.send(&name, (0..200).map(|number| format!("{name}-{number}")));
+        let mut random = Random(seed * 1000 + tenant);
+        let mut answers = 0;
+        let treat = move |_, mut answer: Frame| {
+            answers += 1;
+            // Some pass, so that it gets far enough for all kinds of answers.
+            if answers <= FLIPPED && random.below(3) == 0 {
+                let bytes = answer.bytes_mut();
+                for _ in 0..=random.below(4) {
+                    let at = random.below(bytes.len() as u64);
+                    let at = usize::try_from(at).expect("small");
+                    bytes[at] ^= 1 << random.below(8);
+                }
+            }
+            Treatment::Right(answer)
+        };
+        let proxy = HostileProxy::start(broker.namesrv_addr(), Box::new(treat));
+        folder = folder.with_tenant(&name, proxy.namesrv_addr(), &path("ledger"));
+        proxies.push((name, proxy));
+    }
+    let host = folder.run(&[]);
+
+    let mut sent = 0;
+    eventually("messages of every tenant", 2 * BOUND, || {
+        assert_no_panic(&host);
+        let deliveries = host.deliveries();
+        let arrived = |name: &str| {
+            let prefix = format!("{name}-after");
+            deliveries.iter().any(|one| one.body.starts_with(&prefix))
+        };
+        let missing: Vec<_> = proxies.iter().filter(|(name, _)| !arrived(name)).collect();
+        for (name, _) in &missing {
+            broker.send(name, [format!("{name}-after{sent}")]);
+        }
+        sent += 1;
+        missing.is_empty().then_some(())
+    });
+    let memory = peak_memory_kib(&host);
+    assert!(memory < MEMORY_MAX_KIB, "{memory} KiB");
+    stop(host);
+}
+
+/// The same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
 }
 
 #[test]
