@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::broker::{Cluster, TOPIC};
 use crate::client_process::{self, Java, Mqlet};
-use crate::listener::{self, Native};
+use crate::listener::{self, Guest, Native};
 use crate::report::{Report, Sample, Target};
 use crate::{Options, machine};
 
@@ -58,7 +58,7 @@ async fn on(options: &Options, name: &str, cluster: &Cluster, java: Option<&Java
     });
     cluster.fill(count).await?;
     let engine = listener::engine(|_| {})?;
-    let component = listener::load(&engine, "succeed").await?;
+    let component = Guest::compile(&engine, "succeed").await?.load().await?;
     let slot = PluginSlot::new();
     slot.switch(Some(Arc::new(Serving::new(Generation(1), component))));
     let slot: Arc<dyn MessageListener> = Arc::new(slot);

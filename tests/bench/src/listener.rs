@@ -8,7 +8,9 @@ use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
 };
 use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
-use wasm::{CheckedComponent, ComponentListener, Engine, EngineConfig, Observer, PluginConfig};
+use wasm::{
+    Artefact, CheckedComponent, ComponentListener, Engine, EngineConfig, Observer, PluginConfig,
+};
 
 /// Says "done" and touches nothing.
 pub(crate) struct Native;
@@ -35,25 +37,48 @@ pub(crate) fn engine(edit: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
     Ok(Engine::new(&config, &silent())?)
 }
 
-/// Compiles and loads a guest of `target/guests`.
-///
-/// # Errors
-/// When it is not built or does not load.
-pub(crate) async fn load(engine: &Engine, guest: &str) -> Result<Arc<ComponentListener>> {
-    let path = crate::workspace::guest(guest);
-    let bytes = std::fs::read(&path)
-        .with_context(|| format!("cannot read {}; run `cargo xtask guests`", path.display()))?;
-    let component = CheckedComponent::check(bytes)
-        .map_err(|problems| anyhow!("guest {guest} is refused: {problems:?}"))?;
-    let artefact = engine.compile(&component).await?;
-    let mut config = PluginConfig::new(guest, "bench");
-    // A replaced instance in the middle of a round would be measured too.
-    config.limits.recycle_after_calls = u64::MAX;
-    let listener =
-        ComponentListener::load(engine, &artefact, config, Arc::new(NoProducer), silent())
-            .await
-            .with_context(|| format!("guest {guest} does not load"))?;
-    Ok(Arc::new(listener))
+/// A guest of `target/guests`, compiled.
+pub(crate) struct Guest {
+    name: &'static str,
+    engine: Engine,
+    artefact: Artefact,
+}
+
+impl Guest {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// When it is not built or refused.
+    pub(crate) async fn compile(engine: &Engine, name: &'static str) -> Result<Self> {
+        let path = crate::workspace::guest(name);
+        let bytes = std::fs::read(&path)
+            .with_context(|| format!("cannot read {}; run `cargo xtask guests`", path.display()))?;
+        let component = CheckedComponent::check(bytes)
+            .map_err(|problems| anyhow!("guest {name} is refused: {problems:?}"))?;
+        let artefact = engine.compile(&component).await?;
+        Ok(Self {
+            name,
+            engine: engine.clone(),
+            artefact,
+        })
+    }
+
+    /// Loads it anew. Where its code and memory happen to lie makes a tenth of
+    /// difference, so every round should have its own place.
+    ///
+    /// # Errors
+    /// When it does not load.
+    pub(crate) async fn load(&self) -> Result<Arc<ComponentListener>> {
+        let mut config = PluginConfig::new(self.name, "bench");
+        // A replaced instance in the middle of a round would be measured too.
+        config.limits.recycle_after_calls = u64::MAX;
+        let producer = Arc::new(NoProducer);
+        let loading =
+            ComponentListener::load(&self.engine, &self.artefact, config, producer, silent());
+        let loaded = loading.await;
+        let listener = loaded.with_context(|| format!("guest {} does not load", self.name))?;
+        Ok(Arc::new(listener))
+    }
 }
 
 /// Hears nothing.

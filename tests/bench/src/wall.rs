@@ -12,7 +12,7 @@ use consumer::listener::{CancelSignal, ConsumeRequest, ConsumeResult, MessageLis
 use plugin_lifecycle::event::Generation;
 use plugin_lifecycle::slot::{PluginSlot, Serving};
 
-use crate::listener::{self, Native};
+use crate::listener::{self, Guest, Native};
 use crate::report::{Report, Sample, Target};
 use crate::{Options, machine, messages};
 
@@ -29,22 +29,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .enable_all()
         .build()?;
     let engine = listener::engine(|_| {})?;
-    let bare = runtime.block_on(listener::load(&engine, "succeed"))?;
-    let sdk = runtime.block_on(listener::load(&engine, "sdk_succeed"))?;
-    let slot = PluginSlot::new();
-    let serving = Serving::new(Generation(1), Arc::clone(&bare) as _);
-    slot.switch(Some(Arc::new(serving)));
-    let subjects: [(&str, Arc<dyn MessageListener>); 4] = [
-        (NATIVE, Arc::new(Native)),
-        (WASM, bare),
-        (SDK, sdk),
-        (SLOT, Arc::new(slot)),
-    ];
+    let bare = runtime.block_on(Guest::compile(&engine, "succeed"))?;
+    let sdk = runtime.block_on(Guest::compile(&engine, "sdk_succeed"))?;
     for messages in [32, 1] {
         let title = format!("wall, {messages} messages of 1 KiB a call");
         let mut report = Report::new(&title, "ns for one message");
         let request = messages::request(messages, 32)?;
         for _ in 0..options.rounds() {
+            let slot = PluginSlot::new();
+            let serving = Serving::new(Generation(1), runtime.block_on(bare.load())?);
+            slot.switch(Some(Arc::new(serving)));
+            let subjects: [(&str, Arc<dyn MessageListener>); 4] = [
+                (NATIVE, Arc::new(Native)),
+                (WASM, runtime.block_on(bare.load())?),
+                (SDK, runtime.block_on(sdk.load())?),
+                (SLOT, Arc::new(slot)),
+            ];
             for (name, listener) in &subjects {
                 let time = options.pick(Duration::from_millis(20), Duration::from_millis(200));
                 let sample = runtime.block_on(round(&**listener, &request, time))?;
