@@ -208,7 +208,11 @@ impl Client {
         }
         match purpose {
             Purpose::Route(topic, server) => self.handle_route(topic, &server, result, now),
-            Purpose::Heartbeat(peer) => self.handle_heartbeat(peer, done(result), now),
+            Purpose::Heartbeat(peer) => {
+                self.handle_heartbeat(peer, done(result), now);
+                // Also when the peer is gone: a group may wait for this answer.
+                self.leave_after_heartbeat();
+            }
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
             Purpose::Start(queue) => self.handle_start(queue, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),

@@ -58,6 +58,12 @@ pub(crate) enum Life {
     Draining,
     /// Waits for its last offsets to be stored.
     Committing,
+    /// No heartbeat names it any more; waits for those under way that do. A broker reads
+    /// them beside other requests: one read after the group's end would bring it back.
+    Silent {
+        /// The first version of what we announce without it.
+        from_version: u64,
+    },
     /// Waits for the brokers to hear of it.
     Unregistering,
 }
@@ -66,6 +72,11 @@ impl Life {
     /// Not on its way out.
     pub(crate) fn stays(self) -> bool {
         matches!(self, Self::Running | Self::Paused)
+    }
+
+    /// Heartbeats name it.
+    pub(crate) fn is_announced(self) -> bool {
+        !matches!(self, Self::Silent { .. } | Self::Unregistering)
     }
 }
 

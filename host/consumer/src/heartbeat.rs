@@ -33,6 +33,15 @@ pub(crate) struct Announcement {
     pub(crate) version: u64,
 }
 
+impl Announcement {
+    /// Begins another version.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.body = None;
+        self.version += 1;
+        self.version
+    }
+}
+
 /// One address of a broker.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -40,7 +49,7 @@ pub(crate) struct Peer {
     /// Broker names and ids that stand for it.
     pub(crate) references: u32,
     /// The heartbeat under way, and the version it announces.
-    heartbeat: Option<(RequestId, u64)>,
+    pub(crate) heartbeat: Option<(RequestId, u64)>,
     owed: bool,
     sent_at: Option<Instant>,
     /// Version that it took on its present connection; 0 is none.
@@ -67,7 +76,7 @@ impl Peer {
 impl Client {
     /// The set of groups, or of topics they read, has changed: everybody must know.
     pub(crate) fn announce_change(&mut self) {
-        self.announcement.version += 1;
+        self.announcement.next();
         self.announce_again();
     }
 
@@ -121,7 +130,11 @@ impl Client {
         let Some(peer) = self.routes.peers.get_mut(epoch) else {
             return;
         };
-        if self.groups.is_empty() {
+        if !self
+            .groups
+            .iter()
+            .any(|(_, group)| group.life.is_announced())
+        {
             peer.owed = false;
             return;
         }
@@ -253,7 +266,9 @@ impl Client {
         if let Some(body) = &self.announcement.body {
             return body.clone();
         }
-        let consumers = self.groups.iter().map(|(_, group)| ConsumerData {
+        let announced = self.groups.iter().map(|(_, group)| group);
+        let announced = announced.filter(|group| group.life.is_announced());
+        let consumers = announced.map(|group| ConsumerData {
             consume_from_where: Some(match group.config.consume_from_where() {
                 config::ConsumeFromWhere::LastOffset => ConsumeFromWhere::LastOffset,
                 config::ConsumeFromWhere::FirstOffset => ConsumeFromWhere::FirstOffset,

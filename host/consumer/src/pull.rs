@@ -102,7 +102,7 @@ impl Client {
                 *pull = Pull::Paused;
                 return;
             }
-            Life::Draining | Life::Committing | Life::Unregistering => {
+            Life::Draining | Life::Committing | Life::Silent { .. } | Life::Unregistering => {
                 *pull = Pull::Stopped;
                 return;
             }

@@ -9,6 +9,7 @@
 mod name_server;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use protocol::body::TopicRouteData;
@@ -114,6 +115,14 @@ impl Replica {
 }
 
 impl Routes {
+    /// Whether a heartbeat with one of these versions awaits its answer.
+    pub(crate) fn is_heartbeat_under_way(&self, versions: &Range<u64>) -> bool {
+        self.peers.iter().any(|(_, peer)| {
+            let under_way = peer.heartbeat.as_ref();
+            under_way.is_some_and(|(_, version)| versions.contains(version))
+        })
+    }
+
     pub(crate) fn new(name_servers: Vec<Address>) -> Self {
         Self {
             name_servers: NameServers::new(name_servers),

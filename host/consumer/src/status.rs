@@ -260,7 +260,7 @@ impl Client {
                 Life::Running => GroupState::Running,
                 Life::Paused => GroupState::Paused,
                 Life::Draining => GroupState::Draining,
-                Life::Committing | Life::Unregistering => GroupState::Leaving,
+                Life::Committing | Life::Silent { .. } | Life::Unregistering => GroupState::Leaving,
             },
             members: group.rebalance.members,
             calls: group.calls,

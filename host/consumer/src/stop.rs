@@ -1,7 +1,8 @@
 //! The ordered end of a group, and of the client.
 //!
 //! No more pulls, no more calls; wait for the calls and send-backs under way; store the
-//! last offsets and wait for the answers; tell the brokers; gone. Whoever cannot wait for
+//! last offsets and wait for the answers; no more heartbeats, and wait for those under
+//! way; tell the brokers; gone. Whoever cannot wait for
 //! a call any longer answers for it that nothing happened. Offsets are stored before the
 //! brokers hear of the end: another member may ask for them at once.
 //!
@@ -68,14 +69,35 @@ impl Client {
             return;
         };
         if group.life == Life::Committing && group.releasing.is_empty() {
-            group.life = Life::Unregistering;
-            self.unregister(epoch);
+            group.life = Life::Silent {
+                from_version: self.announcement.next(),
+            };
+        }
+        if let Life::Silent { from_version } = group.life {
+            let named_in = group.since_version..from_version;
+            if !self.routes.is_heartbeat_under_way(&named_in) {
+                group.life = Life::Unregistering;
+                self.unregister(epoch);
+            }
         }
         let Some(group) = self.groups.get(epoch) else {
             return;
         };
         if group.life == Life::Unregistering && group.unregistering == 0 {
             self.forget_group(epoch);
+        }
+    }
+
+    /// Goes on with groups that wait for the heartbeats that name them.
+    pub(crate) fn leave_after_heartbeat(&mut self) {
+        let silent: Vec<Epoch> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| matches!(group.life, Life::Silent { .. }))
+            .map(|(epoch, _)| epoch)
+            .collect();
+        for group in silent {
+            self.leave_further(group);
         }
     }
 
@@ -88,7 +110,7 @@ impl Client {
         let others = self
             .groups
             .iter()
-            .any(|(other, group)| other != epoch && group.life != Life::Unregistering);
+            .any(|(other, group)| other != epoch && group.life.is_announced());
         let request = Request::UnregisterClient {
             client_id: Arc::clone(&self.client_id),
             consumer_group: Some(Arc::clone(&group.name)),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::request::PullStatus;
-use crate::request::RequestError;
+use crate::request::{RequestError, Response};
 use crate::testing::CLIENT_ID;
 
 #[test]
@@ -107,4 +107,24 @@ fn a_group_leaves_when_a_send_back_fails_whose_queue_was_given_back() {
     t.settle();
     // Then there is nothing left to wait for.
     assert!(t.client.is_stopped(), "{}", t.transcript());
+}
+
+#[test]
+fn a_group_ends_after_the_heartbeats_that_name_it() {
+    // Given a heartbeat under way that names the group.
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    let group_id = t.subscribe(config(group("T1")));
+    t.settle_but(&["HeartBeat"]);
+    t.forget_transcript();
+    // When the group leaves before the broker has answered.
+    t.does("unsubscribe", |client, now| {
+        client.unsubscribe(group_id, now);
+    });
+    t.settle_but(&["HeartBeat"]);
+    // Then the broker hears of the end only after its answer.
+    t.answer("HeartBeat", Ok(Response::Done));
+    t.settle();
+    t.wait(seconds(60));
+    check("stop_heartbeat_under_way", &t);
 }
