@@ -2,8 +2,8 @@
 //!
 //! A run is a function of its seed. The real rules (`consumer`) talk to the real broker
 //! logic (`embedded-broker`) over a network that delays, loses, repeats and cuts; members
-//! come, crash, stall and leave; listeners are slow and fail. A [`ledger`] writes down what
-//! brokers and listeners saw, and [`invariants`] says what must hold, at every step and
+//! come, crash, stall and leave; listeners are slow and fail. A `ledger` writes down what
+//! brokers and listeners saw, and `invariants` says what must hold, at every step and
 //! at the end, when everything is healed and must settle.
 //!
 //! Reading order: `cluster` (the loop), `member` (one process), `network`, `servers`, `faults`,
