@@ -80,10 +80,22 @@ pub fn send(arguments: &[&str]) -> HostProcess {
 
 /// An address where nothing listens, for now.
 ///
+/// `mqlet broker` takes the port after it, too. Both are below those that the system
+/// gives to connections: one of these could take a port before the broker does.
+///
 /// # Panics
-/// When the system has no free port.
+/// When there is no free pair.
 pub fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    address.to_string()
+    const PORTS: std::ops::Range<u32> = 20_000..32_000;
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |now| now.subsec_nanos());
+    let start = std::process::id().wrapping_mul(7_919).wrapping_add(nanos);
+    let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let port = (0..PORTS.end - PORTS.start)
+        .map(|step| PORTS.start + start.wrapping_add(step * 2) % (PORTS.end - PORTS.start))
+        .filter_map(|port| u16::try_from(port).ok())
+        .find(|&port| free(port) && free(port + 1))
+        .expect("two free ports in a row");
+    format!("127.0.0.1:{port}")
 }
