@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use crate::{guests, process, repository};
+use crate::{guests, process, repository, simulate};
 
 /// Workspaces beside the host's: their folder and whether they have native tests.
 const SIDE_WORKSPACES: [(&str, bool); 4] = [
@@ -36,13 +36,14 @@ enum Outcome {
 
 type Step = (&'static str, fn() -> Result<Outcome>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("fmt", fmt),
     ("clippy", clippy),
     ("guests", build_guests),
     ("build", build),
     ("rocketmq", install_rocketmq),
     ("tests", tests),
+    ("simulate", simulation),
     ("doctests", doctests),
     ("plugins", plugins),
     ("docs", docs),
@@ -203,6 +204,11 @@ fn tests() -> Result<Outcome> {
     }
     process::run(&mut nextest)?;
     Ok(Outcome::Passed)
+}
+
+/// The fixed budget of seeds, on every processor.
+fn simulation() -> Result<Outcome> {
+    simulate::fixed_budget().map(|()| Outcome::Passed)
 }
 
 fn doctests() -> Result<Outcome> {

@@ -15,6 +15,7 @@ mod check;
 mod guests;
 mod process;
 mod repository;
+mod simulate;
 mod wit;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +36,8 @@ enum Task {
     Guests(guests::Arguments),
     /// Run the benchmarks.
     Bench(bench::Arguments),
+    /// Run the simulation: the fixed budget of seeds, --minutes N of new ones, or --seed S.
+    Simulate(simulate::Arguments),
     /// Check the contract in wit/ and list its worlds.
     Wit,
 }
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<()> {
         Task::Check(arguments) => check::run(&arguments),
         Task::Guests(arguments) => guests::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Simulate(arguments) => simulate::run(&arguments),
         Task::Wit => wit::run(),
     }
 }

@@ -7,8 +7,9 @@
 //! at the end, when everything is healed and must settle.
 //!
 //! Reading order: `cluster` (the loop), `member` (one process), `network`, `servers`, `faults`,
-//! `workload`; then `ledger` and `invariants`.
+//! `workload`; then `ledger` and `invariants`; `batch` runs many seeds.
 
+pub mod batch;
 mod clock;
 mod cluster;
 mod faults;
@@ -40,6 +41,17 @@ pub struct Summary {
     pub seconds: u64,
     /// Things that happened.
     pub steps: u64,
+}
+
+impl Summary {
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.deliveries += other.deliveries;
+        self.repeats += other.repeats;
+        self.dead += other.dead;
+        self.seconds += other.seconds;
+        self.steps += other.steps;
+    }
 }
 
 /// Runs one seed, with a bug planted in every client if one is given.
