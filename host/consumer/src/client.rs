@@ -303,6 +303,11 @@ impl Client {
                 what: "broadcasting",
             });
         }
+        if config.pull_task_interval().is_some() {
+            return Err(SubscribeError::Unsupported {
+                what: "scheduled pull",
+            });
+        }
         let group = self.new_group(config, now);
         let name = Arc::clone(&group.name);
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();

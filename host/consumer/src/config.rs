@@ -74,6 +74,9 @@ pub enum ConsumeFromWhere {
     Timestamp(u64),
 }
 
+/// Tasks that run all the time are no tasks.
+const PULL_TASK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 /// One consumer group, checked.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -93,12 +96,16 @@ pub struct GroupConfig {
     pull_threshold_size_for_queue: u64,
     consume_concurrently_max_span: u32,
     suspend_current_queue_time: Duration,
+    pull_task_interval: Option<Duration>,
     dead_letter_properties: Vec<(String, String)>,
 }
 
 impl GroupConfig {
     /// RocketMQ's attempts before the dead letters, concurrently.
     pub const MAX_RECONSUME_TIMES: u32 = 16;
+    /// RocketMQ's pause between two runs of a pull task:
+    /// `PullTaskContext#pullNextDelayTimeMillis`.
+    pub const PULL_TASK_INTERVAL: Duration = Duration::from_millis(200);
 
     /// Starts with the defaults.
     pub fn builder(consumer_group: impl Into<Arc<str>>) -> GroupConfigBuilder {
@@ -120,6 +127,7 @@ impl GroupConfig {
                 pull_threshold_size_for_queue: 100 << 20,
                 consume_concurrently_max_span: 2000,
                 suspend_current_queue_time: Duration::from_secs(1),
+                pull_task_interval: None,
                 dead_letter_properties: Vec::new(),
             },
         }
@@ -214,6 +222,13 @@ impl GroupConfig {
         self.suspend_current_queue_time
     }
 
+    /// Between two runs of a queue's pull task, when the guest does not say; at least a
+    /// millisecond. `Some` makes this a group of pull tasks: it has no listener and no
+    /// retry topic, and its guest pulls for itself.
+    pub fn pull_task_interval(&self) -> Option<Duration> {
+        self.pull_task_interval
+    }
+
     /// Properties added to every dead letter beside its reason.
     pub fn dead_letter_properties(&self) -> &[(String, String)] {
         &self.dead_letter_properties
@@ -267,6 +282,14 @@ impl GroupConfigBuilder {
         suspend_current_queue_time: Duration;
         /// None unless set.
         dead_letter_properties: Vec<(String, String)>;
+    }
+
+    /// Makes it a group of pull tasks, which run at this interval unless the guest says
+    /// when. [`GroupConfig::PULL_TASK_INTERVAL`] is RocketMQ's.
+    #[must_use]
+    pub fn pull_task_interval(mut self, value: Duration) -> Self {
+        self.config.pull_task_interval = Some(value);
+        self
     }
 
     /// Adds a topic.
@@ -389,6 +412,16 @@ impl GroupConfigBuilder {
                 "consume.consume_timeout",
                 "0".to_owned(),
                 "must be longer than zero".to_owned(),
+            );
+        }
+        if config
+            .pull_task_interval
+            .is_some_and(|interval| interval < PULL_TASK_INTERVAL_MIN)
+        {
+            problem(
+                "consume.pull_task_interval",
+                format!("{:?}", config.pull_task_interval.unwrap_or_default()),
+                "must be at least 1ms".to_owned(),
             );
         }
         if problems.is_empty() {

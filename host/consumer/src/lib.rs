@@ -36,6 +36,7 @@ pub mod client;
 pub mod config;
 mod group;
 pub mod listener;
+pub mod pull_task;
 pub mod request;
 mod timers;
 mod unix_clock;

@@ -2,10 +2,10 @@
 //! which plugins are plugged in.
 //!
 //! The rules make [`ConsumeRequest`]s and take [`ConsumeResult`]s; who runs the
-//! listener in between is not their business. [`MessageListener`] is one of the two
-//! async signatures of this crate (the other is `publish::MessageProducer`): it is
-//! where the shell (`driver`) and the sandbox (`wasm`) meet without knowing each
-//! other.
+//! listener in between is not their business. [`MessageListener`] is one of the few
+//! async signatures of this crate (the others are `publish::MessageProducer` and those of
+//! `pull_task`): it is where the shell (`driver`) and the sandbox (`wasm`) meet without
+//! knowing each other.
 
 use std::fmt;
 use std::future::Future;
