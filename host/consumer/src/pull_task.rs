@@ -14,15 +14,19 @@ use std::time::Duration;
 
 use protocol::{MessageQueue, QueueOffset};
 
-use crate::listener::{CancelSignal, ConsumeRequestId, MessageModel, MessageRun};
+use crate::listener::{CancelSignal, MessageModel, MessageRun};
 use crate::request::{PullStatus, RequestError};
+
+/// Names one run of one client. Never used twice, so what comes of a run after its queue
+/// was released finds nothing to update.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PullTaskId(pub u64);
 
 /// One run of a queue's task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PullTaskRequest {
-    /// Comes back with the result. A run is a call like any other: its id never names a
-    /// consume request as well.
-    pub id: ConsumeRequestId,
+    /// Comes back with the result.
+    pub id: PullTaskId,
     /// The group on whose behalf.
     pub consumer_group: Arc<str>,
     /// The task's queue.
