@@ -123,8 +123,13 @@ pub struct ConsumeMessage<'a> {
 pub enum ConsumeResult {
     /// Answer to [`ConsumeMode::Concurrently`].
     Concurrently(ConcurrentlyStatus),
-    /// Answer to [`ConsumeMode::Orderly`].
+    /// Answer to [`ConsumeMode::Orderly`] for the whole request.
     Orderly(OrderlyStatus),
+    /// Answer to [`ConsumeMode::Orderly`] where a request took several calls, or its
+    /// messages were tried again one by one after a call failed: what each call said, in
+    /// order. Each is obeyed as if it had been a request of its own. Messages beyond the
+    /// last one were not reached: they stay in the queue, and no attempt of theirs counts.
+    OrderlyCalls(Vec<OrderlyCall>),
     /// The call was killed or never begun because the host stops, the queue is gone or
     /// the revision was replaced: nothing happened, no attempt is counted.
     NotFinished,
@@ -181,6 +186,16 @@ pub enum OrderlyStatus {
     Commit,
     /// With auto-commit off: all that was consumed since the last commit comes again.
     Rollback,
+}
+
+/// What one call of several answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OrderlyCall {
+    /// Messages of the call; they follow those of the call before.
+    pub messages: u32,
+    /// Its answer. Only the last call of a request has one that keeps its messages in the
+    /// queue (suspend; rollback with auto-commit off).
+    pub status: OrderlyStatus,
 }
 
 /// Tells a running call that its answer will not be used: the consumer stops or the

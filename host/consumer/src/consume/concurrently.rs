@@ -53,7 +53,7 @@ impl<'a> Outcomes<'a> {
                 }
             }
             // An answer of the wrong kind is no answer.
-            ConsumeResult::Orderly(_) => Self::Each(&[]),
+            ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) => Self::Each(&[]),
         }
     }
 

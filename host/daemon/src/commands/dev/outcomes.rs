@@ -207,7 +207,7 @@ fn outcome(
     let status = match result {
         ConsumeResult::Concurrently(status) => status,
         // Comes with orderly listeners.
-        ConsumeResult::Orderly(_) | ConsumeResult::NotFinished => {
+        ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             return (Outcome::NotFinished, None);
         }
     };

@@ -268,7 +268,7 @@ fn outcomes(messages: usize, result: &ConsumeResult) -> Vec<MessageOutcome> {
             each
         }
         // A concurrent listener gives no orderly answer.
-        ConsumeResult::Orderly(_) | ConsumeResult::NotFinished => {
+        ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             vec![MessageOutcome::NotFinished; messages]
         }
     }
