@@ -12,6 +12,7 @@
 //! [`json_dialect`], [`message`]. Everything read here comes from a peer: nothing
 //! panics, and no size is believed before the bytes are there.
 
+pub mod acl;
 pub mod address;
 pub mod body;
 pub mod code;
@@ -33,6 +34,7 @@ pub mod topic;
 #[cfg(test)]
 mod golden;
 
+pub use acl::Credentials;
 pub use address::Address;
 pub use command::RemotingCommand;
 pub use ext_fields::ExtFields;

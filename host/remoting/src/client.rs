@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use protocol::code::response_code;
-use protocol::{Address, Instant, RemotingCommand, SerializeType, frame};
+use protocol::{Address, Credentials, Instant, RemotingCommand, SerializeType, frame};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +24,7 @@ use crate::connection::{
 };
 use crate::error::{ConnectError, ConnectionError, InvokeError};
 use crate::in_flight::InFlightBound;
+use crate::tls::TlsConfig;
 
 /// Addresses a client remembers. A hostile name server may invent them; those
 /// without a connection are forgotten first.
@@ -51,6 +52,10 @@ pub struct RemotingConfig {
     pub serialize_type: SerializeType,
     /// Seed of the jitter; another one for every process unless set.
     pub seed: u64,
+    /// Signs every request.
+    pub credentials: Option<Credentials>,
+    /// Speaks TLS with every address; plain text unless set.
+    pub tls: Option<TlsConfig>,
 }
 
 impl Default for RemotingConfig {
@@ -65,6 +70,8 @@ impl Default for RemotingConfig {
             backoff: BackoffConfig::default(),
             serialize_type: SerializeType::Json,
             seed: fastrand::u64(..),
+            credentials: None,
+            tls: None,
         }
     }
 }
@@ -229,7 +236,7 @@ impl RemotingClient {
         let shared = &self.shared;
         let mut command = command.oneway();
         command.opaque = shared.next_opaque();
-        command.serialize_type = serialize_type_for(shared.config.serialize_type, command.code);
+        shared.prepare(&mut command);
         shared.connection_to(address)?.push(&command)
     }
 
@@ -272,7 +279,7 @@ impl Shared {
         caller: Caller,
     ) -> Option<Place> {
         debug_assert!(!command.is_oneway() && !command.is_response());
-        command.serialize_type = serialize_type_for(self.config.serialize_type, command.code);
+        self.prepare(&mut command);
         let Some(permit) = self.in_flight.try_acquire() else {
             caller.tell(Err(InvokeError::TooManyInFlight {
                 in_flight_max: self.in_flight.max(),
@@ -291,6 +298,15 @@ impl Shared {
                 permit,
             }),
         )
+    }
+
+    /// The last that happens to a request, wherever it goes: nothing may be added to
+    /// what is signed.
+    fn prepare(&self, command: &mut RemotingCommand) {
+        command.serialize_type = serialize_type_for(self.config.serialize_type, command.code);
+        if let Some(credentials) = &self.config.credentials {
+            credentials.sign(command);
+        }
     }
 
     fn submit(
@@ -350,6 +366,7 @@ impl Shared {
         let connection = Arc::new(Connection::new(
             address.clone(),
             limits,
+            self.config.tls.clone(),
             self.stop.child_token(),
         ));
         slot.connection = Some(Arc::clone(&connection));

@@ -8,6 +8,7 @@
 //! answered with the reason, at once.
 
 mod frame_reader;
+mod stream;
 mod write_queue;
 
 pub(crate) use frame_reader::FrameReader;
@@ -23,12 +24,14 @@ use protocol::{Address, Instant, RemotingCommand};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{ConnectError, ConnectionError, InvokeError};
 use crate::in_flight::{InFlight, InFlightPermit};
+use crate::tls::TlsConfig;
+use stream::Stream;
 
 /// Deadlines are kept this coarsely, so that many of them cost few wake-ups.
 const SWEEP_GRANULARITY: Duration = Duration::from_millis(10);
@@ -141,6 +144,7 @@ pub(crate) struct ConnectionLimits {
 pub(crate) struct Connection {
     address: Address,
     limits: ConnectionLimits,
+    tls: Option<TlsConfig>,
     /// Protects the table only; nothing is called while it is held.
     state: Mutex<State>,
     write_queue: WriteQueue,
@@ -166,10 +170,16 @@ struct State {
 
 impl Connection {
     /// A connection that `stop` ends; [`Connection::run`] makes it.
-    pub(crate) fn new(address: Address, limits: ConnectionLimits, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        limits: ConnectionLimits,
+        tls: Option<TlsConfig>,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             address,
             limits,
+            tls,
             state: Mutex::new(State {
                 in_flight: InFlight::new(),
                 sweeps_at: None,
@@ -299,14 +309,14 @@ impl Connection {
     }
 
     /// One connection to whichever address of the host accepts first, in the resolver's order.
-    async fn dial(&self) -> Result<TcpStream, ConnectError> {
+    async fn dial(&self) -> Result<Stream, ConnectError> {
         let timed_out = || ConnectError::Timeout {
             address: self.address.clone(),
             timeout: self.limits.connect_timeout,
         };
         let deadline = tokio::time::Instant::now() + self.limits.connect_timeout;
         let host = (self.address.host(), self.address.port());
-        let resolved: Vec<_> = tokio::time::timeout_at(deadline, tokio::net::lookup_host(host))
+        let resolved: Vec<_> = timeout_at(deadline, tokio::net::lookup_host(host))
             .await
             .map_err(|_| timed_out())?
             .map_err(|error| ConnectError::Resolve {
@@ -322,17 +332,32 @@ impl Connection {
             // Every address gets its share of what is left, so that a silent first one
             // does not use up the time of a working second.
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            last = match timeout(left / remaining, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // Only costs latency if it fails.
-                    stream.set_nodelay(true).ok();
-                    return Ok(stream);
+            let until = tokio::time::Instant::now() + left / remaining;
+            let stream = match timeout_at(until, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    last = ConnectError::Io {
+                        address: self.address.clone(),
+                        source: Arc::new(error),
+                    };
+                    continue;
                 }
-                Ok(Err(error)) => ConnectError::Io {
+                Err(_) => {
+                    last = timed_out();
+                    continue;
+                }
+            };
+            // Only costs latency if it fails.
+            stream.set_nodelay(true).ok();
+            let Some(tls) = &self.tls else {
+                return Ok(Stream::Plain(stream));
+            };
+            last = match timeout_at(until, tls.connect(&self.address, stream)).await {
+                Ok(Ok(stream)) => return Ok(Stream::Tls(Box::new(stream))),
+                Ok(Err(error)) => error,
+                Err(_) => ConnectError::TlsTimeout {
                     address: self.address.clone(),
-                    source: Arc::new(error),
                 },
-                Err(_) => timed_out(),
             };
         }
         Err(last)
@@ -340,7 +365,7 @@ impl Connection {
 
     async fn serve(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         owner: &Arc<impl ConnectionOwner>,
     ) -> ConnectionError {
         let clock = owner.clock();
@@ -374,7 +399,7 @@ impl Connection {
     async fn read(
         self: Arc<Self>,
         owner: Arc<impl ConnectionOwner>,
-        read: impl tokio::io::AsyncRead + Unpin,
+        read: stream::ReadHalf,
     ) -> ConnectionError {
         let clock = owner.clock();
         let mut reader = FrameReader::new(read, self.limits.frame_bytes_max);

@@ -47,6 +47,25 @@ pub enum ConnectError {
         /// How long was waited, for all addresses of the host together.
         timeout: Duration,
     },
+    /// It accepted, and the TLS handshake failed.
+    #[error("no TLS connection to {address}; {remedy}")]
+    Tls {
+        /// Who was dialled.
+        address: Address,
+        /// What the failure asks for.
+        remedy: &'static str,
+        /// What rustls said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// It accepted, and did not answer the TLS greeting in time.
+    #[error(
+        "{address} accepts connections and does not answer to TLS; check that it speaks TLS there"
+    )]
+    TlsTimeout {
+        /// Who was dialled.
+        address: Address,
+    },
 }
 
 /// Why an established connection ended.

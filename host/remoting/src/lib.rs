@@ -6,8 +6,9 @@
 //! broken or hostile peer costs one connection.
 //!
 //! Reading order: [`client`] (address → connection, invoking), `connection` (one
-//! socket: reader, writer, deadlines), `in_flight` and [`backoff`] (the pure parts),
-//! [`server`] (accepting), [`error`] (all that can go wrong).
+//! socket: reader, writer, deadlines), [`tls`] (the greeting before it), `in_flight` and
+//! [`backoff`] (the pure parts), [`server`] (accepting), [`error`] (all that can go
+//! wrong).
 //!
 //! ```text
 //!  invoke ─► slot of the address ─► connection ─► write queue ─► writer task ─► socket
@@ -22,6 +23,7 @@ mod connection;
 pub mod error;
 mod in_flight;
 pub mod server;
+pub mod tls;
 
 pub use backoff::BackoffConfig;
 pub use client::{ClientHandler, RemotingClient, RemotingConfig, RemotingStats, Responder};
@@ -31,3 +33,4 @@ pub use error::{ConnectError, ConnectionError, InvokeError};
 pub use server::{
     ConnectionId, Server, ServerConfig, ServerHandle, ServerHandler, ServerSendError,
 };
+pub use tls::TlsConfig;

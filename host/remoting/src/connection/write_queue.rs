@@ -144,6 +144,10 @@ impl WriteQueue {
                 }
                 rest = &rest[bytes..];
             }
+            // TLS keeps what the socket did not take at once.
+            timeout(WRITE_PROGRESS_TIME, write.flush())
+                .await
+                .map_err(|_| ConnectionError::NotReading(WRITE_PROGRESS_TIME))??;
             buffer.clear();
             if buffer.capacity() > BUFFER_BYTES_KEPT_MAX {
                 buffer = BytesMut::new();

@@ -5,3 +5,4 @@
 mod hostile_peer;
 mod peer;
 mod requests;
+mod tls;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::peer::{Echo, PATIENCE, Recorder, address_of, eventually, request};
-use protocol::{ExtFields, RemotingCommand};
+use protocol::{Credentials, ExtFields, RemotingCommand};
 use remoting::{
     ConnectionError, InvokeError, RemotingClient, RemotingConfig, RemotingStats, ServerConfig,
     ServerSendError,
@@ -388,4 +388,38 @@ async fn shutting_the_server_down_writes_what_is_queued_and_frees_the_port() {
         Err(ServerSendError::Gone(_))
     ));
     std::net::TcpListener::bind(server.local_addr()).unwrap();
+}
+
+#[tokio::test]
+async fn every_request_is_signed_and_nothing_else() {
+    let (echo, server) = Echo::start(ServerConfig::default()).await;
+    let credentials = Credentials::new("ak-demo", "sk-demo-secret", None).unwrap();
+    let (client, _) = client(RemotingConfig {
+        credentials: Some(credentials),
+        ..RemotingConfig::default()
+    });
+    let address = address_of(server.local_addr());
+    let call = tokio::spawn({
+        let (client, address) = (client.clone(), address.clone());
+        async move { client.invoke(&address, request(b"hold"), PATIENCE).await }
+    });
+    client
+        .invoke_oneway(&address, request(b"{\"x\":1}"))
+        .unwrap();
+    eventually("both came", || {
+        !echo.held.lock().unwrap().is_empty() && !echo.oneways.lock().unwrap().is_empty()
+    })
+    .await;
+
+    let (_, held) = echo.held.lock().unwrap().pop().unwrap();
+    let oneway = echo.oneways.lock().unwrap().pop().unwrap();
+    for command in [&held, &oneway] {
+        assert_eq!(command.ext_field("AccessKey"), Some("ak-demo"));
+    }
+    // The table's value for a body alone.
+    assert_eq!(
+        oneway.ext_field("Signature"),
+        Some("CHB1YgR/CHXWpUObnyyY36ABobE=")
+    );
+    call.abort();
 }
