@@ -67,6 +67,8 @@ pub mod testing;
 #[cfg(test)]
 mod random_histories;
 #[cfg(test)]
+mod recorded_scenarios;
+#[cfg(test)]
 mod transcripts;
 
 pub use client::{Client, GroupId, SendId, SubscribeError};

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::eventually::eventually;
 use crate::ledger::{self, Delivery};
@@ -26,7 +26,7 @@ pub struct HostProcess {
 #[derive(Default, Debug)]
 struct Output {
     lines: Vec<String>,
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<(Instant, Delivery)>,
 }
 
 impl HostProcess {
@@ -72,6 +72,12 @@ impl HostProcess {
 
     /// What the guest `ledger` consumed in this process so far.
     pub fn deliveries(&self) -> Vec<Delivery> {
+        let seen = self.timed_deliveries();
+        seen.into_iter().map(|(_, delivery)| delivery).collect()
+    }
+
+    /// The same, each with the time at which its line was read.
+    pub fn timed_deliveries(&self) -> Vec<(Instant, Delivery)> {
         self.output
             .lock()
             .expect("readers do not panic")
@@ -176,7 +182,9 @@ impl Drop for HostProcess {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let lines = self.lines();
+            let mut lines = self.lines();
+            // What was consumed is long and says little.
+            lines.retain(|line| ledger::deliveries(line).is_empty());
             eprintln!("last lines of process {}:", self.id());
             for line in &lines[lines.len().saturating_sub(LINES_SHOWN)..] {
                 let shown: String = line.chars().take(CHARACTERS_SHOWN).collect();
@@ -197,7 +205,9 @@ fn reader(source: impl Read + Send + 'static, output: Arc<Mutex<Output>>) -> Joi
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             let deliveries = ledger::deliveries(&text);
             let mut output = output.lock().expect("readers do not panic");
-            output.deliveries.extend(deliveries);
+            let now = Instant::now();
+            let seen = deliveries.into_iter().map(|delivery| (now, delivery));
+            output.deliveries.extend(seen);
             output.lines.push(text);
             line.clear();
         }

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
+pub use crate::front_name_server::broker_addr_in;
+use crate::front_name_server::{FrontNameServer, accept};
 use crate::hostile_peer::Manner;
 use crate::remoting_frame::Frame;
 
@@ -29,21 +31,19 @@ pub type Treat = Box<dyn FnMut(i32, Frame) -> Treatment + Send>;
 /// A name server and a broker in front of real ones.
 #[derive(Debug)]
 pub struct HostileProxy {
-    namesrv_addr: String,
+    front: FrontNameServer,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    namesrv_addr: String,
-    proxy_broker_addr: String,
-    broker_addr: Mutex<Option<String>>,
+    broker_addr: Arc<Mutex<Option<String>>>,
     treat: Mutex<Treat>,
     behaves_since: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} instead of the broker", self.proxy_broker_addr)
+        write!(f, "in front of {:?}", self.broker_addr)
     }
 }
 
@@ -75,29 +75,22 @@ impl HostileProxy {
     /// # Panics
     /// When the system has no free port.
     pub fn start(namesrv_addr: &str, treat: Treat) -> Self {
-        let name_server = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let broker = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = |listener: &TcpListener| listener.local_addr().expect("bound").to_string();
+        let shown = broker.local_addr().expect("bound").to_string();
+        let front = FrontNameServer::start(namesrv_addr, &shown);
         let shared = Arc::new(Shared {
-            namesrv_addr: namesrv_addr.to_owned(),
-            proxy_broker_addr: address(&broker),
-            broker_addr: Mutex::default(),
+            broker_addr: front.broker_addr(),
             treat: Mutex::new(treat),
             behaves_since: Mutex::default(),
         });
-        let proxy = Self {
-            namesrv_addr: address(&name_server),
-            shared: Arc::clone(&shared),
-        };
         let of_broker = Arc::clone(&shared);
-        accept(name_server, move |client| pass_routes(client, &shared));
         accept(broker, move |client| pass_answers(client, &of_broker));
-        proxy
+        Self { front, shared }
     }
 
     /// Where its name server is.
     pub fn namesrv_addr(&self) -> &str {
-        &self.namesrv_addr
+        self.front.namesrv_addr()
     }
 
     /// When the first answer was passed on after the last that was spoilt.
@@ -107,47 +100,6 @@ impl HostileProxy {
     pub fn behaves_since(&self) -> Option<Instant> {
         *self.shared.behaves_since.lock().expect("no panic")
     }
-}
-
-/// Serves connections until the program ends.
-fn accept(
-    listener: TcpListener,
-    serve: impl Fn(TcpStream) -> io::Result<()> + Clone + Send + 'static,
-) {
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let serve = serve.clone();
-            // It ends when either side hangs up.
-            thread::spawn(move || serve(stream).ok());
-        }
-    });
-}
-
-fn pass_routes(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
-    let mut server = TcpStream::connect(&shared.namesrv_addr)?;
-    while let Some(request) = Frame::read(&mut client)? {
-        server.write_all(request.bytes())?;
-        let Some(answer) = Frame::read(&mut server)? else {
-            break;
-        };
-        let body = String::from_utf8_lossy(answer.body()).into_owned();
-        let answer = match broker_addr_in(&body) {
-            Some(real) => {
-                *shared.broker_addr.lock().expect("no panic") = Some(real.to_owned());
-                let body = body.replace(real, &shared.proxy_broker_addr);
-                answer.with_body(body.as_bytes())
-            }
-            None => answer,
-        };
-        client.write_all(answer.bytes())?;
-    }
-    client.shutdown(Shutdown::Both)
-}
-
-/// The master's address in a route.
-pub fn broker_addr_in(route: &str) -> Option<&str> {
-    let (_, rest) = route.split_once("\"brokerAddrs\":{")?;
-    rest.split('"').find(|part| part.contains("127.0.0.1:"))
 }
 
 fn pass_answers(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {

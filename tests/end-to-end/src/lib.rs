@@ -6,6 +6,8 @@
 
 pub mod embedded_broker;
 pub mod eventually;
+pub mod faulty_link;
+pub mod front_name_server;
 pub mod host_folder;
 pub mod host_process;
 pub mod hostile_peer;

@@ -94,6 +94,13 @@ impl Frame {
         self.number("\"flag\":") & 1 == 1
     }
 
+    /// A header field, which is a text on the wire whatever it means.
+    pub fn field(&self, name: &str) -> Option<String> {
+        let header = self.header();
+        let (_, rest) = header.split_once(&format!("\"{name}\":\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    }
+
     /// The body.
     pub fn body(&self) -> &[u8] {
         &self.0[8 + self.header_length()..]

@@ -11,17 +11,18 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// The `mqlet` binary of the profile that this test was built with.
+/// The `mqlet` binary of the profile that this program was built with: a test in
+/// `target/PROFILE/deps`, or a program in `target/PROFILE`.
 ///
 /// # Panics
 /// When it was not built: a test of the whole workspace builds it first.
 pub fn mqlet() -> PathBuf {
-    let test = std::env::current_exe().expect("a running program has a path");
-    let profile = test
-        .ancestors()
-        .find(|folder| folder.file_name().is_some_and(|name| name == "deps"))
-        .and_then(Path::parent)
-        .expect("test programs live in target/PROFILE/deps");
+    let program = std::env::current_exe().expect("a running program has a path");
+    let folder = program.parent().expect("a program is in a folder");
+    let profile = match folder.file_name() {
+        Some(name) if name == "deps" => folder.parent().expect("programs live in target/PROFILE"),
+        _ => folder,
+    };
     let binary = profile.join("mqlet");
     assert!(
         binary.exists(),

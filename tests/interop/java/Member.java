@@ -1,30 +1,63 @@
-// A Java member of a consumer group, for groups shared with mqlet.
+// A Java member of consumer groups, for groups shared with mqlet.
 //
-//   java Member.java NAMESRV_ADDR GROUP TOPIC
+//   java Member.java NAMESRV_ADDR (GROUP TOPIC STRATEGY)...
 //
-// Prints one line a message: its body and its queue id. Every second that its share
-// changed it prints "queues N". It leaves the group when its standard input ends.
+// STRATEGY is AVG, AVG_BY_CIRCLE or CONSISTENT_HASH. Prints one line a call, as the guest
+// `ledger` does: "ledger[times:queue:body …]". A body that starts with "fail" comes back.
+// Every second in which its share of a topic changed it prints "TOPIC queues N". It leaves
+// its groups when its standard input ends.
 
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
 public class Member {
   public static void main(String[] arguments) throws Exception {
-    DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
-    consumer.setNamesrvAddr(arguments[0]);
+    List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+    for (int i = 1; i + 2 < arguments.length; i += 3) {
+      consumers.add(start(arguments[0], arguments[i], arguments[i + 1], arguments[i + 2]));
+    }
+    System.out.println("started");
+    System.out.flush();
+    while (System.in.read() >= 0) {
+      // Until the other side closes it.
+    }
+    consumers.forEach(DefaultMQPushConsumer::shutdown);
+    System.out.println("left the group");
+    Runtime.getRuntime().halt(0);
+  }
+
+  static AllocateMessageQueueStrategy strategy(String name) {
+    return switch (name) {
+      case "AVG" -> new AllocateMessageQueueAveragely();
+      case "AVG_BY_CIRCLE" -> new AllocateMessageQueueAveragelyByCircle();
+      case "CONSISTENT_HASH" -> new AllocateMessageQueueConsistentHash();
+      default -> throw new IllegalArgumentException(name);
+    };
+  }
+
+  static DefaultMQPushConsumer start(String namesrv, String group, String topic, String strategy) throws Exception {
+    DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+    consumer.setNamesrvAddr(namesrv);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setConsumeMessageBatchMaxSize(32);
-    consumer.subscribe(arguments[2], "*");
+    consumer.setAllocateMessageQueueStrategy(strategy(strategy));
+    consumer.subscribe(topic, "*");
     consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-      StringBuilder lines = new StringBuilder();
-      messages.forEach(m -> lines.append("message ").append(new String(m.getBody(), StandardCharsets.UTF_8))
-          .append(' ').append(m.getQueueId()).append('\n'));
-      System.out.print(lines);
-      System.out.flush();
-      return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+      StringBuilder line = new StringBuilder();
+      messages.forEach(m -> line.append(line.length() == 0 ? "ledger[" : " ").append(m.getReconsumeTimes()).append(':')
+          .append(m.getQueueId()).append(':').append(new String(m.getBody(), StandardCharsets.UTF_8)));
+      System.out.println(line.append(']'));
+      boolean fails = messages.stream().anyMatch(m -> new String(m.getBody(), StandardCharsets.UTF_8).startsWith("fail"));
+      return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });
     consumer.start();
     Thread watcher = new Thread(() -> {
@@ -32,10 +65,9 @@ public class Member {
       try {
         while (true) {
           long held = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().entrySet().stream()
-              .filter(e -> e.getKey().getTopic().equals(arguments[2]) && !e.getValue().isDropped()).count();
+              .filter(e -> e.getKey().getTopic().equals(topic) && !e.getValue().isDropped()).count();
           if (held != before) {
-            System.out.println("queues " + held);
-            System.out.flush();
+            System.out.println(topic + " queues " + held);
             before = held;
           }
           Thread.sleep(1000);
@@ -46,11 +78,6 @@ public class Member {
     });
     watcher.setDaemon(true);
     watcher.start();
-    while (System.in.read() >= 0) {
-      // Until the other side closes it.
-    }
-    consumer.shutdown();
-    System.out.println("left the group");
-    Runtime.getRuntime().halt(0);
+    return consumer;
   }
 }

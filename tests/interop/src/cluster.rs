@@ -5,16 +5,22 @@ use std::process::{Command, Output};
 
 use end_to_end::workspace;
 
+use crate::broker::{self, Connection};
+
 /// Every retry and delay level takes a second, so that a test need not wait for
 /// RocketMQ's own ten seconds to two hours.
 pub const QUICK_LEVELS: &str =
     "messageDelayLevel=1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s";
+
+/// The RocketMQ of the tests, unless one says otherwise.
+pub const VERSION: &str = "5.5.0";
 
 /// A running RocketMQ; killed when dropped.
 #[derive(Debug)]
 pub struct Cluster {
     directory: tempfile::TempDir,
     namesrv_addr: String,
+    version: &'static str,
 }
 
 impl Cluster {
@@ -23,8 +29,16 @@ impl Cluster {
     /// # Panics
     /// When it does not start; the script says why.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_version(VERSION, settings)
+    }
+
+    /// The same with another release of RocketMQ.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn start_version(version: &'static str, settings: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
-        let mut command = script();
+        let mut command = script(version);
         command.arg("start").arg(directory.path());
         command.args([
             "--namesrv-port",
@@ -46,7 +60,18 @@ impl Cluster {
         Self {
             directory,
             namesrv_addr,
+            version,
         }
+    }
+
+    /// The release.
+    pub fn version(&self) -> &'static str {
+        self.version
+    }
+
+    /// `host:port` of the broker.
+    pub fn broker_addr(&self) -> String {
+        broker::broker_addr(&self.namesrv_addr)
     }
 
     /// `host:port` of the name server.
@@ -57,21 +82,10 @@ impl Cluster {
     /// Makes a topic with this many queues.
     ///
     /// # Panics
-    /// When RocketMQ's tool does not say that it did.
+    /// When the broker refuses.
     pub fn create_topic(&self, topic: &str, queues: u32) {
-        let queues = queues.to_string();
-        let output = self.mqadmin(&[
-            "updateTopic",
-            "-c",
-            "DefaultCluster",
-            "-t",
-            topic,
-            "-r",
-            &queues,
-            "-w",
-            &queues,
-        ]);
-        assert!(output.contains("success"), "updateTopic said: {output}");
+        let mut connection = Connection::open(&self.broker_addr());
+        connection.create_topic(&self.namesrv_addr, topic, queues);
     }
 
     /// RocketMQ's own tool; its exit status says nothing, so judge the text.
@@ -79,7 +93,7 @@ impl Cluster {
     /// # Panics
     /// When the tool cannot be run.
     pub fn mqadmin(&self, arguments: &[&str]) -> String {
-        let mut command = script();
+        let mut command = script(self.version);
         command
             .arg("mqadmin")
             .args(arguments)
@@ -91,7 +105,7 @@ impl Cluster {
 
     /// Kills the broker as a crash does; the name server goes on.
     pub fn kill_broker(&self) {
-        run(script()
+        run(script(self.version)
             .arg("stop")
             .arg(self.directory.path())
             .args(["broker", "--kill"]));
@@ -99,7 +113,7 @@ impl Cluster {
 
     /// Ends the broker in order, which takes it about fifteen seconds.
     pub fn stop_broker(&self) {
-        run(script()
+        run(script(self.version)
             .arg("stop")
             .arg(self.directory.path())
             .arg("broker"));
@@ -107,14 +121,14 @@ impl Cluster {
 
     /// Starts what is not running, with the same ports, settings and data.
     pub fn restart(&self) {
-        run(script().arg("start").arg(self.directory.path()));
+        run(script(self.version).arg("start").arg(self.directory.path()));
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         // Nothing more can be done about a failure, and the test has its result.
-        let _ = script()
+        let _ = script(self.version)
             .arg("stop")
             .arg(self.directory.path())
             .arg("--kill")
@@ -123,8 +137,10 @@ impl Drop for Cluster {
 }
 
 /// The script that installs and starts RocketMQ.
-pub fn script() -> Command {
-    Command::new(script_path())
+pub fn script(version: &str) -> Command {
+    let mut command = Command::new(script_path());
+    command.args(["--version", version]);
+    command
 }
 
 fn script_path() -> PathBuf {

@@ -24,33 +24,78 @@ pub struct HostSettings<'a> {
     pub consume: &'a str,
 }
 
+/// A group of a host with several plugins.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// Its name, and the plugin's.
+    pub consumer_group: &'a str,
+    /// Its topic.
+    pub topic: &'a str,
+    /// How it divides queues.
+    pub strategy: &'a str,
+}
+
 /// Writes configuration and manifest into `folder` and starts `mqlet run` on them.
 /// Hosts that share a folder share its compiled code.
 ///
 /// # Panics
 /// When the files cannot be written or the host does not start.
 pub fn start(folder: &Path, settings: &HostSettings<'_>) -> HostProcess {
+    let group = Group {
+        consumer_group: settings.consumer_group,
+        topic: settings.topic,
+        strategy: "AVG",
+    };
+    write_manifest(
+        folder,
+        settings.component,
+        &group,
+        "ledger",
+        settings.consume,
+    );
+    run(folder, settings.namesrv_addr)
+}
+
+/// The same with a plugin for each of these groups.
+///
+/// # Panics
+/// As [`start`].
+pub fn start_groups(
+    folder: &Path,
+    component: &Path,
+    namesrv_addr: &str,
+    groups: &[Group<'_>],
+) -> HostProcess {
+    for group in groups {
+        write_manifest(folder, component, group, group.consumer_group, "");
+    }
+    run(folder, namesrv_addr)
+}
+
+fn write_manifest(folder: &Path, component: &Path, group: &Group<'_>, name: &str, consume: &str) {
     let plugins = folder.join("plugins");
     fs::create_dir_all(&plugins).expect("a folder of ours");
-    let config = format!(
-        "[host]\ncache_dir = {cache:?}\nstate_dir = {state:?}\n\n[log]\nformat = \"json\"\n\n\
-         [tenants.test]\nnamesrv_addr = [{namesrv:?}]\nplugins = \"plugins\"\n",
-        cache = folder.join("cache"),
-        state = folder.join("state"),
-        namesrv = settings.namesrv_addr,
-    );
     let manifest = format!(
-        "name = \"ledger\"\ncomponent = {component:?}\nconsumer_group = {group:?}\n\
+        "name = {name:?}\ncomponent = {component:?}\nconsumer_group = {group_name:?}\n\
+         allocate_message_queue_strategy = {strategy:?}\n\
          consume_from_where = \"first_offset\"\n\n[[subscription]]\ntopic = {topic:?}\n\n\
          [consume]\n{consume}\n\n[limits]\nlog_lines_per_second = 1000000\n\
          log_bytes_per_call = \"1MiB\"\n",
-        component = settings.component,
-        group = settings.consumer_group,
-        topic = settings.topic,
-        consume = settings.consume,
+        group_name = group.consumer_group,
+        strategy = group.strategy,
+        topic = group.topic,
+    );
+    fs::write(plugins.join(format!("{name}.toml")), manifest).expect("a folder of ours");
+}
+
+fn run(folder: &Path, namesrv_addr: &str) -> HostProcess {
+    let config = format!(
+        "[host]\ncache_dir = {cache:?}\nstate_dir = {state:?}\n\n[log]\nformat = \"json\"\n\n\
+         [tenants.test]\nnamesrv_addr = [{namesrv_addr:?}]\nplugins = \"plugins\"\n",
+        cache = folder.join("cache"),
+        state = folder.join("state"),
     );
     fs::write(folder.join("mqlet.toml"), config).expect("a folder of ours");
-    fs::write(plugins.join("ledger.toml"), manifest).expect("a folder of ours");
     HostProcess::spawn(
         Command::new(workspace::mqlet())
             .args(["run", "mqlet.toml"])

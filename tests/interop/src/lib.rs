@@ -4,6 +4,11 @@
 //! test may stop or crash a broker without asking anybody. Nothing here is skipped:
 //! without Java and Maven these tests fail with the words of `rocketmq.sh`.
 
+pub mod account;
+pub mod broker;
 pub mod cluster;
 pub mod host;
 pub mod java;
+pub mod schedule;
+pub mod stream;
+pub mod watch;

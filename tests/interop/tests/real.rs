@@ -110,7 +110,7 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
     two.wait_for_line("serving", BOUND);
     let mut java = HostProcess::spawn(&mut java::program(
         "Member",
-        &[cluster.namesrv_addr(), "ledger-group", "Ledger"],
+        &[cluster.namesrv_addr(), "ledger-group", "Ledger", "AVG"],
     ));
     java.wait_for_line("queues 3", BOUND);
 
@@ -120,18 +120,7 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
     let owners = |round: usize| {
         let prefix = format!("probe{round}");
         host::send(cluster.namesrv_addr(), "Ledger", bodies(&prefix, PROBES));
-        let java_seen = || {
-            java.lines()
-                .iter()
-                .filter_map(|line| {
-                    let mut words = line.strip_prefix("message ")?.split(' ');
-                    let body = words.next()?;
-                    let queue: u32 = words.next()?.parse().ok()?;
-                    body.starts_with(&format!("{prefix}-")).then_some(queue)
-                })
-                .collect::<Vec<_>>()
-        };
-        let host_seen = |host: &HostProcess| {
+        let seen_by = |host: &HostProcess| {
             host.deliveries()
                 .into_iter()
                 .filter(|delivery| delivery.body.starts_with(&format!("{prefix}-")))
@@ -139,7 +128,7 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
                 .collect::<Vec<_>>()
         };
         eventually("every probe at some member", BOUND, || {
-            let seen = [host_seen(&one), host_seen(&two), java_seen()];
+            let seen = [seen_by(&one), seen_by(&two), seen_by(&java)];
             (seen.iter().map(Vec::len).sum::<usize>() >= PROBES).then_some(seen)
         })
     };
@@ -157,20 +146,11 @@ fn two_hosts_and_a_java_member_divide_the_queues_and_each_has_one_owner() {
     host::send(cluster.namesrv_addr(), "Ledger", bodies("m", COUNT));
     let seen = eventually("all messages", BOUND, || {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-        for body in one
-            .deliveries()
-            .into_iter()
-            .chain(two.deliveries())
-            .map(|d| d.body)
-        {
+        let members = [&one, &two, &java];
+        let deliveries = members.iter().flat_map(|member| member.deliveries());
+        for body in deliveries.map(|delivery| delivery.body) {
             if body.starts_with("m-") {
                 *seen.entry(body).or_default() += 1;
-            }
-        }
-        for line in java.lines() {
-            if let Some(body) = line.strip_prefix("message m-") {
-                let body = body.split(' ').next().unwrap_or_default();
-                *seen.entry(format!("m-{body}")).or_default() += 1;
             }
         }
         (seen.len() >= COUNT).then_some(seen)

@@ -1,0 +1,165 @@
+//! Recorded scenarios replayed against the rules: fed what the broker answered a Java
+//! client, they ask what that client asked, or the difference is written down in
+//! [`known_differences`] with its reason.
+//!
+//! The recordings are `host/protocol/testdata/frames`. What both sides ask is compared
+//! without order, since Java's threads ask in any; what must come before what is checked
+//! beside it.
+
+mod known_differences;
+mod recording;
+mod replay;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::code::request_code;
+
+use crate::config::GroupConfigBuilder;
+use known_differences::{DIFFERENCES, Side};
+use recording::Recording;
+use replay::{Asked, replay};
+
+/// One client of one recording.
+struct Scenario {
+    /// File in `testdata/frames`, without ending.
+    file: &'static str,
+    client_id: &'static str,
+    /// The client's connections in the recording.
+    connections: &'static [&'static str],
+    /// What a heartbeat does not say of the group.
+    configure: fn(GroupConfigBuilder) -> GroupConfigBuilder,
+    /// Milliseconds at which the client is stopped.
+    stop_at: u64,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        file: "push-concurrent",
+        client_id: "192.0.2.10@push-1",
+        connections: &["c1", "c2"],
+        configure: |group| group,
+        stop_at: 37_968,
+    },
+    Scenario {
+        file: "push-concurrent",
+        client_id: "192.0.2.10@push-2",
+        connections: &["c5", "c6"],
+        configure: |group| group,
+        stop_at: 32_447,
+    },
+    Scenario {
+        file: "push-retry-dlq",
+        client_id: "192.0.2.10@retry-1",
+        connections: &["c1", "c2"],
+        configure: |group| group.max_reconsume_times(1),
+        stop_at: 13_300,
+    },
+];
+
+/// What one side asked, compared.
+#[derive(Debug)]
+struct Comparison {
+    place: String,
+    only_java: BTreeSet<String>,
+    only_ours: BTreeSet<String>,
+}
+
+#[test]
+fn recorded_answers_make_the_rules_ask_what_java_asked() {
+    let mut used = BTreeSet::new();
+    let mut unexplained = Vec::new();
+    for scenario in SCENARIOS {
+        let recording = Recording::load(scenario);
+        let ours = replay(scenario, &recording);
+        let comparison = compare(scenario, &recording, &ours);
+        for (side, forms) in [
+            (Side::Java, &comparison.only_java),
+            (Side::Ours, &comparison.only_ours),
+        ] {
+            for form in forms {
+                let reason = DIFFERENCES.iter().position(|difference| {
+                    difference.side == side
+                        && difference.scenario.is_none_or(|name| name == scenario.file)
+                        && form.contains(difference.form)
+                });
+                match reason {
+                    Some(index) => drop(used.insert(index)),
+                    None => unexplained.push(format!("{} {side:?} {form}", comparison.place)),
+                }
+            }
+        }
+        assert_order(&comparison.place, &ours);
+    }
+    assert!(
+        unexplained.is_empty(),
+        "asked by one side only, and no entry of known_differences says why:\n{}",
+        unexplained.join("\n")
+    );
+    let unused: Vec<_> = (0..DIFFERENCES.len())
+        .filter(|index| !used.contains(index))
+        .map(|index| DIFFERENCES[index].form)
+        .collect();
+    assert!(unused.is_empty(), "explain nothing any more: {unused:?}");
+}
+
+fn compare(scenario: &Scenario, recording: &Recording, ours: &[Asked]) -> Comparison {
+    let forms = |asked: &[Asked]| -> BTreeSet<String> {
+        let mut forms: BTreeSet<String> = asked.iter().map(Asked::form).collect();
+        // Each send-back is one attempt: how many there are matters.
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        for asked in asked {
+            if asked.code() == request_code::CONSUMER_SEND_MSG_BACK {
+                *times.entry(asked.form()).or_default() += 1;
+            }
+        }
+        forms.extend(
+            times
+                .into_iter()
+                .map(|(form, n)| format!("{n} times {form}")),
+        );
+        forms.extend(
+            last_commits(asked)
+                .into_iter()
+                .map(|(queue, offset)| format!("last commit of {queue}: {offset}")),
+        );
+        forms
+    };
+    let (java, ours) = (forms(&recording.asked), forms(ours));
+    Comparison {
+        place: format!("{} {}", scenario.file, scenario.client_id),
+        only_java: java.difference(&ours).cloned().collect(),
+        only_ours: ours.difference(&java).cloned().collect(),
+    }
+}
+
+/// What the broker knew of each queue in the end.
+fn last_commits(asked: &[Asked]) -> BTreeMap<String, String> {
+    let mut commits = BTreeMap::new();
+    for asked in asked {
+        if let Some((queue, offset)) = asked.commit() {
+            commits.insert(queue, offset);
+        }
+    }
+    commits
+}
+
+/// Nobody pulls before the broker knows the group and the offset is known, and a group
+/// leaves after its last commit.
+fn assert_order(place: &str, ours: &[Asked]) {
+    let first = |code: i32| ours.iter().position(|asked| asked.code() == code);
+    let beginning = [
+        request_code::GET_ROUTEINFO_BY_TOPIC,
+        request_code::HEART_BEAT,
+        request_code::GET_CONSUMER_LIST_BY_GROUP,
+        request_code::QUERY_CONSUMER_OFFSET,
+        request_code::PULL_MESSAGE,
+    ]
+    .map(|code| first(code).unwrap_or_else(|| panic!("{place}: {code} was never asked")));
+    assert!(beginning.is_sorted(), "{place}: {beginning:?}");
+    let left = first(request_code::UNREGISTER_CLIENT).expect("the client left");
+    let last_commit = ours.iter().rposition(|asked| asked.commit().is_some());
+    assert!(
+        last_commit < Some(left),
+        "{place}: left before the last commit"
+    );
+}

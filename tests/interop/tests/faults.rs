@@ -1,0 +1,140 @@
+//! What goes wrong between members of a group and their broker, under load.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use end_to_end::eventually::eventually;
+use end_to_end::faulty_link::FaultyLink;
+use end_to_end::host_process::HostProcess;
+use interop::account::{Account, Seen};
+use interop::broker::Connection;
+use interop::cluster::Cluster;
+use interop::host::{self, HostSettings};
+use interop::stream::Stream;
+use interop::watch::Watch;
+
+/// Generous: the machine may be compiling beside us.
+const BOUND: Duration = Duration::from_secs(180);
+const QUEUES: u32 = 8;
+const GROUP: &str = "ledger-group";
+/// A pulled message may lie so long before it is delivered.
+const HELD_MAX: Duration = Duration::from_secs(5);
+
+fn seen(hosts: &[&HostProcess]) -> Vec<Seen> {
+    hosts
+        .iter()
+        .flat_map(|host| host.timed_deliveries())
+        .collect()
+}
+
+fn delivered(hosts: &[&HostProcess]) -> BTreeSet<String> {
+    seen(hosts).into_iter().map(|(_, d)| d.body).collect()
+}
+
+/// Two hosts of one group, each behind a link of its own.
+struct Pair {
+    cluster: Cluster,
+    broker_addr: String,
+    links: [FaultyLink; 2],
+    folders: [tempfile::TempDir; 2],
+    component: std::path::PathBuf,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let cluster = Cluster::start(&[]);
+        let broker_addr = cluster.broker_addr();
+        Connection::open(&broker_addr).create_topic(cluster.namesrv_addr(), "Ledger", QUEUES);
+        Self {
+            links: [(); 2].map(|()| FaultyLink::start(cluster.namesrv_addr())),
+            folders: [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder")),
+            component: guest_artifacts::path("ledger"),
+            broker_addr,
+            cluster,
+        }
+    }
+
+    fn host(&self, index: usize) -> HostProcess {
+        let settings = HostSettings {
+            component: &self.component,
+            namesrv_addr: self.links[index].namesrv_addr(),
+            consumer_group: GROUP,
+            topic: "Ledger",
+            consume: "",
+        };
+        host::start(self.folders[index].path(), &settings)
+    }
+
+    fn stream(&self, prefix: &str, per_second: u32) -> Stream {
+        Stream::start(&self.broker_addr, "Ledger", QUEUES, prefix, per_second)
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::start(&self.broker_addr, GROUP, "Ledger", QUEUES)
+    }
+}
+
+/// Nothing lost, no offset back, and only what was not committed comes again.
+fn assert_sound(account: &Account) {
+    assert!(account.lost.is_empty(), "lost: {:?}", account.lost);
+    assert!(
+        account.steps_back.is_empty(),
+        "commits went back: {:?}",
+        account.steps_back
+    );
+    assert!(
+        account.unexplained.is_empty(),
+        "committed and yet delivered again: {:#?}",
+        account.unexplained
+    );
+}
+
+#[test]
+fn members_that_join_at_once_under_load_step_no_offset_back() {
+    let pair = Pair::new();
+    // What both find when they come.
+    let mut connection = Connection::open(&pair.broker_addr);
+    let mut sent = Vec::new();
+    for number in 0..2_000_u32 {
+        let body = format!("before-{number}");
+        let queue_id = number % QUEUES;
+        let queue_offset = connection.send("Ledger", queue_id, body.as_bytes());
+        sent.push(interop::stream::Sent {
+            body,
+            queue_id,
+            queue_offset,
+        });
+    }
+    let watch = pair.watch();
+    let stream = pair.stream("m", 800);
+    let (mut one, mut two) = (pair.host(0), pair.host(1));
+    one.wait_for_line("serving", BOUND);
+    two.wait_for_line("serving", BOUND);
+    // Both have a share once each has got something that was sent after both were there.
+    let share = |host: &HostProcess, mark: Instant| -> BTreeSet<u32> {
+        let seen = host.timed_deliveries();
+        seen.iter()
+            .filter(|(at, _)| *at > mark)
+            .map(|(_, delivery)| delivery.queue_id)
+            .collect()
+    };
+    eventually("half of the queues at each", BOUND, || {
+        let mark = Instant::now();
+        std::thread::sleep(Duration::from_millis(500));
+        let (first, second) = (share(&one, mark), share(&two, mark));
+        (first.len() == 4 && second.len() == 4 && first.is_disjoint(&second)).then_some(())
+    });
+    sent.extend(stream.stop());
+    eventually("every message", BOUND, || {
+        let seen = delivered(&[&one, &two]);
+        sent.iter()
+            .all(|sent| seen.contains(&sent.body))
+            .then_some(())
+    });
+    let account = Account::of(&sent, &seen(&[&one, &two]), &watch.stop(), HELD_MAX);
+    assert_sound(&account);
+    // Four queues change hands: at most what each holds, and one pull on its way.
+    let allowed = 4 * (1_000 + 32);
+    assert!(account.repeats <= allowed, "{} repeats", account.repeats);
+    println!("{} messages, {} repeats", sent.len(), account.repeats);
+}
