@@ -139,6 +139,12 @@ pub enum AnswerProblem {
         /// Of the call.
         messages: u32,
     },
+    /// Taken as success, as RocketMQ does.
+    #[error("{status} has no meaning while consume.auto_commit is true; it counts as success")]
+    AutoCommitIsOn {
+        /// What was returned: `commit` or `rollback`.
+        status: &'static str,
+    },
 }
 
 /// What was running.

@@ -5,19 +5,21 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use consumer::listener::ConsumeMode;
 use wasmtime::Store;
 use wasmtime::component::Instance as GuestInstance;
 
 use crate::artefact::Artefact;
-use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle};
+use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
 use crate::bindings::mqlet::listener::types::{BatchContext, Message};
+use crate::component::ListenerKind;
 use crate::deadline::{Budget, CallClock, Interruption, guarded};
 use crate::engine::{Allocator, Engine, POOL_MEMORY_BYTES_MAX};
 use crate::error::LoadError;
 use crate::event::{Event, FailureKind, FailureRecord, Phase};
 use crate::linked::Linked;
 use crate::log_lines::CallLines;
-use crate::outcome;
+use crate::outcome::{self, Answer};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
 use crate::store::{self, RunningCall, State};
@@ -46,10 +48,16 @@ pub(crate) enum NoInstance {
 /// A running copy.
 pub(crate) struct Instance {
     store: Store<State>,
-    concurrent: concurrent::Guest,
+    listener: Listener,
     lifecycle: Option<lifecycle::Guest>,
     pub(crate) created: Instant,
     pub(crate) calls: u64,
+}
+
+/// The export that is called.
+enum Listener {
+    Concurrent(concurrent::Guest),
+    Orderly(orderly::Guest),
 }
 
 /// What a call took, whatever came of it.
@@ -76,18 +84,17 @@ impl Maker {
         if pooled.is_none() {
             let _first = on_demand.set(engine.on_demand().link(artefact)?);
         }
+        let linked = pooled.as_ref().or_else(|| on_demand.get());
+        let kind = plugin.config.listener;
+        if !linked.is_some_and(|linked| linked.exports(kind)) {
+            return Err(LoadError::NoSuchListener(kind));
+        }
         Ok(Self {
             engine: engine.clone(),
             plugin: Arc::clone(plugin),
             pooled,
             on_demand,
         })
-    }
-
-    /// Whether the component has what the manifest says it is.
-    pub(crate) fn exports_concurrent(&self) -> bool {
-        let linked = self.pooled.as_ref().or_else(|| self.on_demand.get());
-        linked.is_some_and(|linked| linked.concurrent.is_some())
     }
 
     /// Makes an instance and runs its `init`, both within `init_time`.
@@ -241,23 +248,44 @@ impl Maker {
     }
 }
 
+impl Listener {
+    fn load(
+        store: &mut Store<State>,
+        instance: &GuestInstance,
+        linked: &Linked,
+    ) -> wasmtime::Result<Self> {
+        let kind = store.data().plugin.config.listener;
+        Ok(match (kind, &linked.concurrent, &linked.orderly) {
+            (ListenerKind::Concurrent, Some(indices), _) => {
+                Self::Concurrent(indices.load(store, instance)?)
+            }
+            (ListenerKind::Orderly, _, Some(indices)) => {
+                Self::Orderly(indices.load(store, instance)?)
+            }
+            _ => {
+                return Err(wasmtime::format_err!(
+                    "no {} listener is exported",
+                    kind.name()
+                ));
+            }
+        })
+    }
+}
+
 impl Instance {
     fn new(
         mut store: Store<State>,
         instance: &GuestInstance,
         linked: &Linked,
     ) -> wasmtime::Result<Self> {
-        let Some(indices) = &linked.concurrent else {
-            return Err(wasmtime::format_err!("no concurrent listener is exported"));
-        };
-        let concurrent = indices.load(&mut store, instance)?;
+        let listener = Listener::load(&mut store, instance, linked)?;
         let lifecycle = match &linked.lifecycle {
             Some(indices) => Some(indices.load(&mut store, instance)?),
             None => None,
         };
         Ok(Self {
             store,
-            concurrent,
+            listener,
             lifecycle,
             created: Instant::now(),
             calls: 0,
@@ -272,17 +300,27 @@ impl Instance {
         context: BatchContext<'_>,
         budget: Budget,
         slot: &mut RunSlot,
-    ) -> Result<Result<concurrent::ConsumeStatus, String>, Interruption> {
+    ) -> Result<Answer, Interruption> {
+        let auto_commit = call.request.mode == ConsumeMode::Orderly { auto_commit: true };
         let state = self.store.data_mut();
         state.call = Some(call);
         let clock = Arc::clone(&state.clock);
         self.store.set_epoch_deadline(1);
         clock.arm(budget);
         self.calls += 1;
-        let guest = self
-            .concurrent
-            .call_consume_message(&mut self.store, messages, context);
-        let answer = guarded(slot, &clock, guest).await;
+        let store = &mut self.store;
+        let answer = match &self.listener {
+            Listener::Concurrent(guest) => {
+                let guest = guest.call_consume_message(store, messages, context);
+                let answer = guarded(slot, &clock, guest).await;
+                answer.map(|answer| outcome::concurrently(answer, messages.len()))
+            }
+            Listener::Orderly(guest) => {
+                let guest = guest.call_consume_message(store, messages, context);
+                let answer = guarded(slot, &clock, guest).await;
+                answer.map(|answer| outcome::orderly(answer, auto_commit))
+            }
+        };
         self.store.data_mut().call = None;
         answer
     }

@@ -5,7 +5,8 @@
 use wasmtime::component::InstancePre;
 
 use crate::artefact::Artefact;
-use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle};
+use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
+use crate::component::ListenerKind;
 use crate::engine::Allocator;
 use crate::error::LoadError;
 use crate::store::State;
@@ -14,6 +15,7 @@ use crate::store::State;
 pub(crate) struct Linked {
     pub(crate) pre: InstancePre<State>,
     pub(crate) concurrent: Option<concurrent::GuestIndices>,
+    pub(crate) orderly: Option<orderly::GuestIndices>,
     pub(crate) lifecycle: Option<lifecycle::GuestIndices>,
 }
 
@@ -35,6 +37,7 @@ impl Allocator {
             })?;
         Ok(Linked {
             concurrent: concurrent::GuestIndices::new(&pre).ok(),
+            orderly: orderly::GuestIndices::new(&pre).ok(),
             lifecycle: lifecycle::GuestIndices::new(&pre).ok(),
             pre,
         })
@@ -42,6 +45,15 @@ impl Allocator {
 }
 
 impl Linked {
+    /// Whether the component has what the manifest says it is.
+    pub(crate) fn exports(&self, kind: ListenerKind) -> bool {
+        match kind {
+            ListenerKind::Concurrent => self.concurrent.is_some(),
+            ListenerKind::Orderly => self.orderly.is_some(),
+            ListenerKind::ScheduledPull => false,
+        }
+    }
+
     /// The same compiled code as bytes.
     pub(crate) fn artefact(&self) -> Result<Artefact, LoadError> {
         let bytes = self

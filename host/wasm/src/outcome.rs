@@ -2,16 +2,16 @@
 //!
 //! A status is taken as returned; nonsense is put right as RocketMQ does and told. A
 //! trap, a limit or a deadline is one [`FailureRecord`]; what it means for the messages
-//! is decided by `listener.rs`, which may try them again one by one.
+//! is decided by `listener/`, which may try them again one by one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use consumer::listener::{ConcurrentlyStatus, MessageOutcome};
+use consumer::listener::{ConcurrentlyStatus, ConsumeResult, MessageOutcome, OrderlyStatus};
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::bindings::exports::mqlet::listener::concurrent as wit;
+use crate::bindings::exports::mqlet::listener::{concurrent as wit, orderly};
 use crate::deadline::{Budget, Exceeded, Interruption};
 use crate::engine::WASM_STACK_BYTES;
 use crate::event::{AnswerProblem, FailureKind, FailureRecord, Phase};
@@ -27,15 +27,30 @@ const FRAMES_MAX: usize = 32;
 /// A function name, demangled, can be of any length.
 const FRAME_BYTES_MAX: usize = 256;
 
+/// What a guest said, whatever its kind.
+pub(crate) enum Status {
+    Concurrently(ConcurrentlyStatus),
+    Orderly(OrderlyStatus),
+}
+
+impl From<Status> for ConsumeResult {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Concurrently(status) => Self::Concurrently(status),
+            Status::Orderly(status) => Self::Orderly(status),
+        }
+    }
+}
+
 /// An answer that was understood.
 pub(crate) struct Answer {
-    pub(crate) status: ConcurrentlyStatus,
+    pub(crate) status: Status,
     pub(crate) problem: Option<AnswerProblem>,
     pub(crate) error: Option<String>,
 }
 
-/// What the guest's answer means for its messages.
-pub(crate) fn answer(answer: Result<wit::ConsumeStatus, String>, messages: usize) -> Answer {
+/// What a concurrent listener's answer means for its messages.
+pub(crate) fn concurrently(answer: Result<wit::ConsumeStatus, String>, messages: usize) -> Answer {
     let count = u32::try_from(messages).unwrap_or(u32::MAX);
     let mut problem = None;
     let mut error = None;
@@ -79,7 +94,44 @@ pub(crate) fn answer(answer: Result<wit::ConsumeStatus, String>, messages: usize
         }
     };
     Answer {
-        status,
+        status: Status::Concurrently(status),
+        problem,
+        error,
+    }
+}
+
+/// What an orderly listener's answer means for its messages.
+pub(crate) fn orderly(answer: Result<orderly::ConsumeStatus, String>, auto_commit: bool) -> Answer {
+    let mut problem = None;
+    let mut error = None;
+    // RocketMQ: ConsumeMessageOrderlyService#processConsumeResult takes them as success.
+    let mut only_without_auto_commit = |status, word| {
+        if auto_commit {
+            problem = Some(AnswerProblem::AutoCommitIsOn { status: word });
+            OrderlyStatus::Success
+        } else {
+            status
+        }
+    };
+    let suspend = |suspend| OrderlyStatus::SuspendCurrentQueueAMoment { suspend };
+    let status = match answer {
+        Ok(orderly::ConsumeStatus::Success) => OrderlyStatus::Success,
+        Ok(orderly::ConsumeStatus::SuspendCurrentQueueAMoment(milliseconds)) => {
+            suspend(milliseconds.map(|milliseconds| Duration::from_millis(milliseconds.into())))
+        }
+        Ok(orderly::ConsumeStatus::Commit) => {
+            only_without_auto_commit(OrderlyStatus::Commit, "commit")
+        }
+        Ok(orderly::ConsumeStatus::Rollback) => {
+            only_without_auto_commit(OrderlyStatus::Rollback, "rollback")
+        }
+        Err(text) => {
+            error = Some(short(&text));
+            suspend(None)
+        }
+    };
+    Answer {
+        status: Status::Orderly(status),
         problem,
         error,
     }

@@ -16,8 +16,14 @@ use wit_bindgen_core::wit_parser::Resolve;
 
 use crate::{process, repository};
 
-/// World of the guests that are not of Rust.
-const WORLD: &str = "concurrent-listener";
+/// World of a guest that is not of Rust, by its name. Rust names it in its source.
+fn world_of(guest: &str) -> &'static str {
+    if guest.starts_with("orderly_") {
+        "orderly-listener"
+    } else {
+        "concurrent-listener"
+    }
+}
 
 /// Which guests.
 #[derive(clap::Args, Debug)]
@@ -191,7 +197,7 @@ fn build_c(name: &str) -> Result<bool> {
     fs::create_dir_all(&bindings)?;
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_path(repository::wit())?;
-    let world = resolve.select_world(&[package], Some(WORLD))?;
+    let world = resolve.select_world(&[package], Some(world_of(name)))?;
     let mut files = Files::default();
     wit_bindgen_c::Opts::default()
         .build()
@@ -207,8 +213,9 @@ fn build_c(name: &str) -> Result<bool> {
         .arg("-o")
         .arg(&module)
         .arg(&source);
-    compiler.arg(bindings.join("concurrent_listener.c"));
-    compiler.arg(bindings.join("concurrent_listener_component_type.o"));
+    let generated = world_of(name).replace('-', "_");
+    compiler.arg(bindings.join(format!("{generated}.c")));
+    compiler.arg(bindings.join(format!("{generated}_component_type.o")));
     process::run(&mut compiler)?;
     write_component(&module, &component)?;
     Ok(true)
@@ -229,7 +236,7 @@ fn build_javascript(name: &str) -> Result<bool> {
     let mut componentize = Command::new(repository::toolchain_commands()?.join("componentize-js"));
     // --sync: no component-model async, which the host refuses.
     componentize
-        .args(["--sync", "--stub-wasi", "--world", WORLD, "--wit"])
+        .args(["--sync", "--stub-wasi", "--world", world_of(name), "--wit"])
         .arg(repository::wit());
     componentize
         .arg("--js")

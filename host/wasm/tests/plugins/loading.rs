@@ -51,32 +51,20 @@ fn guests_that_are_fine_pass_in_every_language() {
 }
 
 #[tokio::test]
-async fn orderly_listener_is_recognised_and_comes_later() {
-    let component = CheckedComponent::check(guest_artifacts::bytes("orderly_succeed")).unwrap();
-    assert_eq!(component.listeners(), [ListenerKind::Orderly]);
-    let loaded = Plugin::try_load("orderly_succeed", |config| {
-        config.listener = ListenerKind::Orderly;
-    })
-    .await;
-    let Err((error, _)) = loaded else {
-        panic!("it is not run yet")
-    };
-    assert_eq!(
-        error.to_string(),
-        "orderly listeners come with a later version of mqlet"
-    );
-}
-
-#[tokio::test]
 async fn manifest_that_asks_for_another_listener_is_told() {
-    let loaded = Plugin::try_load("orderly_succeed", |_| {}).await;
-    let Err((error, _)) = loaded else {
-        panic!("it is no concurrent listener")
-    };
-    assert!(
-        matches!(error, LoadError::NoSuchListener(ListenerKind::Concurrent)),
-        "{error}"
-    );
+    for (guest, wanted) in [
+        ("orderly_succeed", ListenerKind::Concurrent),
+        ("succeed", ListenerKind::Orderly),
+    ] {
+        let loaded = Plugin::try_load(guest, |config| config.listener = wanted).await;
+        let Err((error, _)) = loaded else {
+            panic!("{guest} is of another kind")
+        };
+        assert!(
+            matches!(error, LoadError::NoSuchListener(kind) if kind == wanted),
+            "{guest}: {error}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -14,5 +14,6 @@ mod limits;
 mod loading;
 mod logging;
 mod neighbours;
+mod orderly;
 mod pools;
 mod support;

@@ -129,6 +129,7 @@ pub struct Request {
     bodies: Vec<Bytes>,
     properties: Vec<(String, String)>,
     pub topic: String,
+    pub mode: ConsumeMode,
     pub messages_per_call: u32,
     pub consume_timeout: Duration,
     pub reconsume_times: i32,
@@ -150,12 +151,20 @@ impl Request {
             bodies: bodies.into_iter().collect(),
             properties: Vec::new(),
             topic: "orders".into(),
+            mode: ConsumeMode::Concurrently,
             messages_per_call: 32,
             consume_timeout: SOON,
             reconsume_times: 0,
             local_reconsume_times: 0,
             unique_key: true,
         }
+    }
+
+    /// For an orderly listener.
+    pub fn in_order(bodies: &[&str]) -> Self {
+        let mut request = Self::of(bodies);
+        request.mode = ConsumeMode::Orderly { auto_commit: true };
+        request
     }
 
     pub fn property(mut self, name: &str, value: &str) -> Self {
@@ -178,7 +187,7 @@ impl Request {
             message_queue: MessageQueue::new(&self.topic, "broker-a", 3),
             topic: self.topic.as_str().into(),
             message_model: MessageModel::Clustering,
-            mode: ConsumeMode::Concurrently,
+            mode: self.mode,
             runs: vec![MessageRun {
                 range: 0..batch.len() as u32,
                 batch: Arc::new(batch),

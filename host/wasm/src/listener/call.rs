@@ -1,0 +1,211 @@
+//! One call of the guest with some of a request's messages: an instance, the guards, what
+//! is told of it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest};
+
+use super::Shared;
+use crate::convert;
+use crate::deadline::Budget;
+use crate::event::{CallReport, Event, FailureKind, FailureRecord, MESSAGE_IDS_MAX};
+use crate::instance::{Instance, NoInstance};
+use crate::outcome::{self, Answer, Status};
+use crate::plugin::Plugin;
+use crate::run_slots::RunSlot;
+use crate::store::RunningCall;
+
+/// A request whose instance could not be made is given back after so long: its messages
+/// are not at fault, and trying at once again would be a loop.
+const NO_INSTANCE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Which messages of the request a call has.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) first: usize,
+    pub(super) messages: usize,
+    /// A message of a failed batch, alone.
+    pub(super) isolated: bool,
+}
+
+/// What a call came to.
+pub(super) enum Called {
+    Answered(Status),
+    /// The guest failed; it was told.
+    Failed,
+    /// The guest was never entered; it was told.
+    NoInstance,
+}
+
+impl Shared {
+    /// One call of the guest.
+    pub(super) async fn call(
+        &self,
+        request: &Arc<ConsumeRequest>,
+        cancel: &CancelSignal,
+        part: Part,
+        slot: &mut RunSlot,
+    ) -> Called {
+        let asked = Instant::now();
+        slot.acquire().await;
+        let taken = if part.isolated {
+            self.pool.make(slot).await
+        } else {
+            self.pool.take(slot).await
+        };
+        let mut instance = match taken {
+            Ok(instance) => instance,
+            Err(no_instance) => {
+                self.tell_no_instance(request, part, no_instance);
+                return Called::NoInstance;
+            }
+        };
+        let waited = asked.elapsed();
+        let budget = Budget {
+            compute: self.plugin.config.limits.compute_time,
+            wall: request.consume_timeout,
+        };
+        let mut unfinished = Unfinished {
+            plugin: &self.plugin,
+            messages: count(part.messages),
+            is_over: false,
+        };
+        let answer = {
+            let consumed: Vec<ConsumeMessage<'_>> = request
+                .iter()
+                .skip(part.first)
+                .take(part.messages)
+                .collect();
+            let ids: Vec<Cow<'_, str>> = consumed
+                .iter()
+                .map(|consumed| convert::message_id(consumed.message))
+                .collect();
+            let messages: Vec<_> = consumed
+                .iter()
+                .zip(&ids)
+                .map(|(consumed, id)| convert::message(consumed, id))
+                .collect();
+            let call = RunningCall {
+                request: Arc::clone(request),
+                cancel: cancel.clone(),
+                first: part.first,
+                messages: part.messages,
+            };
+            instance
+                .consume_message(call, &messages, convert::context(request), budget, slot)
+                .await
+        };
+        unfinished.is_over = true;
+        match answer {
+            Ok(answer) => {
+                self.tell_answered(request, part, waited, &answer, &mut instance);
+                self.pool.give_back(instance, slot).await;
+                Called::Answered(answer.status)
+            }
+            Err(interruption) => {
+                let record = instance.record(interruption, budget);
+                // Gone before anybody hears of it: the messages may go out again then.
+                self.pool.drop_failed(instance);
+                self.tell_failed(request, part, record);
+                Called::Failed
+            }
+        }
+    }
+
+    fn tell_answered(
+        &self,
+        request: &ConsumeRequest,
+        part: Part,
+        waited: Duration,
+        answer: &Answer,
+        instance: &mut Instance,
+    ) {
+        if let Some(problem) = &answer.problem {
+            self.plugin.emit(&Event::AnswerCorrected {
+                plugin: self.plugin.name(),
+                revision: self.plugin.revision(),
+                problem: problem.clone(),
+            });
+        }
+        let taken = instance.taken();
+        self.plugin.emit(&Event::CallFinished(CallReport {
+            plugin: self.plugin.name(),
+            revision: self.plugin.revision(),
+            message_queue: request.message_queue.clone(),
+            messages: count(part.messages),
+            wall: taken.wall,
+            computed: taken.computed,
+            waited,
+            memory_bytes: taken.memory_bytes,
+            log_lines: taken.lines.lines,
+            log_lines_dropped: taken.lines.dropped,
+            error: answer.error.clone(),
+        }));
+    }
+
+    fn tell_failed(&self, request: &ConsumeRequest, part: Part, record: FailureRecord) {
+        let mut messages = request
+            .iter()
+            .skip(part.first)
+            .take(part.messages)
+            .peekable();
+        let attempt = messages
+            .peek()
+            .map_or(1, |first| first.reconsume_times.saturating_add(1));
+        let record = FailureRecord {
+            message_queue: Some(request.message_queue.clone()),
+            message_ids: messages
+                .take(MESSAGE_IDS_MAX)
+                .map(|consumed| convert::message_id(consumed.message).into_owned())
+                .collect(),
+            messages: count(part.messages),
+            attempt,
+            isolated: part.isolated,
+            ..record
+        };
+        self.plugin.emit(&Event::CallFailed(Box::new(record)));
+    }
+
+    fn tell_no_instance(&self, request: &ConsumeRequest, part: Part, no_instance: NoInstance) {
+        let record = match no_instance {
+            NoInstance::Failed(record) => *record,
+            NoInstance::Contract(reason) => outcome::no_instance(
+                &self.plugin,
+                FailureKind::NoInstance(reason),
+                Duration::ZERO,
+            ),
+        };
+        self.tell_failed(request, part, record);
+    }
+}
+
+/// Tells of a call whose future was dropped while it ran.
+struct Unfinished<'a> {
+    plugin: &'a Plugin,
+    messages: u32,
+    is_over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.plugin.emit(&Event::CallKilled {
+                plugin: self.plugin.name(),
+                revision: self.plugin.revision(),
+                messages: self.messages,
+            });
+        }
+    }
+}
+
+/// Waits where no instance could be made.
+pub(super) async fn pause(slot: &mut RunSlot) {
+    slot.release();
+    tokio::time::sleep(NO_INSTANCE_PAUSE).await;
+}
+
+pub(super) fn count(messages: usize) -> u32 {
+    u32::try_from(messages).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,166 @@
+//! A request whose messages may be consumed in any order → calls, and what they come to.
+//!
+//! A request is split into calls of `messages_per_call`. When a call with several
+//! messages fails, its messages run again one by one in fresh instances, in order, so
+//! that only what fails alone counts an attempt.
+
+use std::sync::Arc;
+
+use consumer::listener::{
+    CancelSignal, ConcurrentlyStatus, ConsumeRequest, ConsumeResult, MessageOutcome,
+};
+
+use super::Shared;
+use super::call::{Called, Part, pause};
+use crate::outcome::Status;
+use crate::run_slots::RunSlot;
+
+impl Shared {
+    pub(super) async fn consume_concurrently(
+        &self,
+        request: &Arc<ConsumeRequest>,
+        cancel: &CancelSignal,
+    ) -> ConsumeResult {
+        let total = request.len();
+        let per_call = (request.messages_per_call as usize).max(1);
+        let mut outcomes = Outcomes::new(total);
+
+        let Some(_permit) = self.pool.permit().await else {
+            return ConsumeResult::NotFinished;
+        };
+        let _ticking = self.engine.ticking();
+        let mut slot = self.engine.slots().slot();
+        while outcomes.len() < total && !cancel.is_cancelled() {
+            let part = Part {
+                first: outcomes.len(),
+                messages: per_call.min(total - outcomes.len()),
+                isolated: false,
+            };
+            slot.give_way();
+            match self.call(request, cancel, part, &mut slot).await {
+                Called::Answered(status) if part.messages == total => return status.into(),
+                Called::Answered(status) => outcomes.add(status, part.messages),
+                Called::Failed if part.messages == 1 => outcomes.add_failed(),
+                Called::Failed => {
+                    self.isolate(request, cancel, part, &mut outcomes, &mut slot)
+                        .await;
+                    if outcomes.len() < part.first + part.messages {
+                        break;
+                    }
+                }
+                Called::NoInstance => {
+                    pause(&mut slot).await;
+                    break;
+                }
+            }
+        }
+        outcomes.into_result()
+    }
+
+    /// Runs the messages of a failed call again, one by one, each in a fresh instance.
+    /// Ends early when the consumer stops or no instance can be made.
+    async fn isolate(
+        &self,
+        request: &Arc<ConsumeRequest>,
+        cancel: &CancelSignal,
+        batch: Part,
+        outcomes: &mut Outcomes,
+        slot: &mut RunSlot,
+    ) {
+        for first in batch.first..batch.first + batch.messages {
+            if cancel.is_cancelled() {
+                return;
+            }
+            let part = Part {
+                first,
+                messages: 1,
+                isolated: true,
+            };
+            slot.give_way();
+            match self.call(request, cancel, part, slot).await {
+                Called::Answered(status) => outcomes.add(status, 1),
+                Called::Failed => outcomes.add_failed(),
+                Called::NoInstance => {
+                    pause(slot).await;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Outcomes of the calls of one request, in order.
+struct Outcomes {
+    each: Vec<MessageOutcome>,
+    total: usize,
+}
+
+impl Outcomes {
+    fn new(total: usize) -> Self {
+        Self {
+            each: Vec::new(),
+            total,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    fn add(&mut self, status: Status, messages: usize) {
+        if self.each.capacity() == 0 {
+            self.each.reserve_exact(self.total);
+        }
+        let later = |delay_level| MessageOutcome::ReconsumeLater { delay_level };
+        let status = match status {
+            Status::Concurrently(status) => status,
+            // Its instances are all of the other kind.
+            Status::Orderly(_) => ConcurrentlyStatus::ReconsumeLater { delay_level: None },
+        };
+        match status {
+            ConcurrentlyStatus::ConsumeSuccess { ack_index } => {
+                let done = match ack_index {
+                    None => messages,
+                    // −1 and below: none.
+                    Some(ack_index) => usize::try_from(i64::from(ack_index) + 1)
+                        .unwrap_or(0)
+                        .min(messages),
+                };
+                self.each.extend((0..messages).map(|index| {
+                    if index < done {
+                        MessageOutcome::Done
+                    } else {
+                        later(None)
+                    }
+                }));
+            }
+            ConcurrentlyStatus::ReconsumeLater { delay_level } => {
+                self.each.extend((0..messages).map(|_| later(delay_level)));
+            }
+            ConcurrentlyStatus::Each(outcomes) => self.each.extend(outcomes),
+        }
+    }
+
+    /// A message that failed alone: an attempt, and the broker's schedule.
+    fn add_failed(&mut self) {
+        self.each
+            .push(MessageOutcome::ReconsumeLater { delay_level: None });
+    }
+
+    /// What was not reached is not finished.
+    fn into_result(mut self) -> ConsumeResult {
+        if self.each.is_empty() {
+            return ConsumeResult::NotFinished;
+        }
+        self.each.resize(self.total, MessageOutcome::NotFinished);
+        let all_done = self
+            .each
+            .iter()
+            .all(|outcome| *outcome == MessageOutcome::Done);
+        ConsumeResult::Concurrently(if all_done {
+            ConcurrentlyStatus::ConsumeSuccess { ack_index: None }
+        } else {
+            ConcurrentlyStatus::Each(self.each)
+        })
+    }
+}
