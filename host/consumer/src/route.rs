@@ -19,6 +19,7 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::heartbeat::Peer;
 use crate::rebalance::allocate::{java_order, java_queue_order};
 use crate::request::RequestId;
+use crate::timers::SHRUNK_ROUTE_WATCHED;
 
 pub(crate) use name_server::NameServers;
 
@@ -66,6 +67,8 @@ pub(crate) struct Topic {
     pub(crate) state: RouteState,
     query: Option<RequestId>,
     servers_tried: usize,
+    /// Queues that it had before it lost some, and until when they may come back.
+    shrunk: Option<(usize, Instant)>,
     /// Answers in a row that it does not exist.
     missing_answers: u32,
     /// When a name server last said something about it.
@@ -98,6 +101,22 @@ pub(crate) struct RouteChange {
     pub(crate) appeared: bool,
     /// The queues to read are others.
     pub(crate) read_queues: bool,
+}
+
+impl Topic {
+    /// Notes queues that are gone, and those that are back.
+    fn note_shrunk(&mut self, queues: usize, now: Instant) {
+        let before = self.read_queues.len();
+        if queues < before {
+            let had = self.shrunk.map_or(before, |(had, _)| had.max(before));
+            self.shrunk = Some((had, now + SHRUNK_ROUTE_WATCHED));
+        } else if self
+            .shrunk
+            .is_some_and(|(had, until)| queues >= had || until <= now)
+        {
+            self.shrunk = None;
+        }
+    }
 }
 
 /// A broker's address that may be asked.
@@ -151,6 +170,7 @@ impl Routes {
             state: RouteState::Unknown,
             query: None,
             servers_tried: 0,
+            shrunk: None,
             missing_answers: 0,
             answered_at: None,
             last_error: None,
@@ -170,7 +190,7 @@ impl Routes {
     }
 
     /// Takes a name server's answer in.
-    fn apply(&mut self, epoch: Epoch, data: &TopicRouteData) -> Option<RouteChange> {
+    fn apply(&mut self, epoch: Epoch, data: &TopicRouteData, now: Instant) -> Option<RouteChange> {
         let mut brokers: Vec<BrokerId> = Vec::new();
         for broker in &data.broker_datas {
             let id = self.broker(&broker.broker_name);
@@ -193,6 +213,7 @@ impl Routes {
             appeared: topic.state != RouteState::Known,
             read_queues: topic.read_queues != read_queues,
         };
+        topic.note_shrunk(read_queues.len(), now);
         topic.state = RouteState::Known;
         topic.last_error = None;
         topic.brokers = brokers;

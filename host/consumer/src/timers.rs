@@ -12,6 +12,11 @@ use crate::epoch::Epoch;
 
 /// Between two questions for a known route. RocketMQ: `pollNameServerInterval`.
 pub(crate) const ROUTE_REFRESH: Duration = Duration::from_secs(30);
+/// The same when the route lacks queues that were there before: their broker may be
+/// restarting, and nobody reads them until the route has them again.
+pub(crate) const SHRUNK_ROUTE_REFRESH: Duration = Duration::from_secs(5);
+/// After so long they are taken for gone.
+pub(crate) const SHRUNK_ROUTE_WATCHED: Duration = Duration::from_secs(300);
 /// Between two questions for a topic that does not exist.
 pub(crate) const MISSING_TOPIC_REFRESH: Duration = Duration::from_secs(5);
 /// The same while no name server answers.

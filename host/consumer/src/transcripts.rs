@@ -7,6 +7,7 @@ mod publish;
 mod pull;
 mod rebalance;
 mod retry;
+mod route;
 mod server_request;
 mod start;
 mod stop;

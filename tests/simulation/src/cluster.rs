@@ -23,6 +23,7 @@ use crate::invariants::Violation;
 use crate::ledger::{Ledger, Sent};
 use crate::member::Member;
 use crate::network::{Connection, Server};
+use crate::recovery::Recovery;
 use crate::workload::Mood;
 
 /// Topics and their queues on each broker.
@@ -93,6 +94,8 @@ pub(crate) enum Due {
     },
     Send,
     Heal,
+    Probe,
+    WellAgain,
     Look,
 }
 
@@ -117,6 +120,7 @@ pub(crate) struct Cluster {
     pub(crate) assignments: u64,
     pub(crate) weather: Vec<(Weather, Instant)>,
     pub(crate) healed: bool,
+    pub(crate) recovery: Recovery,
     settled: bool,
     pub(crate) bug: Option<PlantedBug>,
     pub(crate) configs: Vec<GroupConfig>,
@@ -149,6 +153,7 @@ impl Cluster {
             assignments: 0,
             weather: Vec::new(),
             healed: false,
+            recovery: Recovery::default(),
             settled: false,
             bug,
             configs,
@@ -292,12 +297,19 @@ impl Cluster {
             Due::Subscribe { member, group } => self.subscribe(member, group),
             Due::Send => self.send_some(),
             Due::Heal => self.heal(),
+            Due::Probe => self.probe(),
+            Due::WellAgain => self.check_well_again(),
             Due::Look => {
-                let settled = self.unsettled().is_empty();
+                let settled = self.recovery.checked && self.unsettled().is_empty();
                 self.settled |= settled;
                 self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
             }
         }
+    }
+
+    pub(crate) fn new_message_id(&mut self) -> u32 {
+        self.next_message += 1;
+        self.next_message
     }
 
     fn send_some(&mut self) {
@@ -305,8 +317,7 @@ impl Cluster {
             return;
         }
         for _ in 0..self.random.u32(1..6) {
-            self.next_message += 1;
-            let id = self.next_message;
+            let id = self.new_message_id();
             let (topic, _) = TOPICS[self.random.usize(..TOPICS.len())];
             let tag = [None, Some("A"), Some("B"), Some("C")][self.random.usize(..4)];
             let sent = Sent {

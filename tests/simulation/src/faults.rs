@@ -222,6 +222,7 @@ impl Cluster {
                 if let Some(id) = self.members[member].groups.remove(group) {
                     self.give(member, |client, now| client.unsubscribe(id, now));
                     let after = Duration::from_millis(self.random.u64(1..20_000));
+                    self.disturbs_until(now + after);
                     self.agenda
                         .at(now + after, Due::Subscribe { member, group });
                 }
@@ -232,7 +233,10 @@ impl Cluster {
                     self.agenda.at(now + time, Due::Resume { member, group });
                 }
             }
-            Fault::Stall(time) => self.members[member].stalled_until = now + time,
+            Fault::Stall(time) => {
+                let end = Instant::after_origin(FAULTS_END);
+                self.members[member].stalled_until = (now + time).min(end);
+            }
             Fault::Partition(time) => {
                 let server = self.any_server();
                 self.partitions.insert((member, server), now + time);
@@ -273,6 +277,17 @@ impl Cluster {
         }
     }
 
+    /// Listeners are slow no more.
+    fn end_calls_soon(&mut self) {
+        for (member, this) in self.members.iter().enumerate() {
+            for &id in this.calls.keys() {
+                let after = Duration::from_millis(self.random.u64(1..40));
+                self.agenda
+                    .at(self.now + after, Due::CallEnds { member, id });
+            }
+        }
+    }
+
     /// The end of everything that goes wrong.
     pub(crate) fn heal(&mut self) {
         self.history.add(self.now, || "HEALED".to_owned());
@@ -282,9 +297,6 @@ impl Cluster {
         self.name_servers_away = [self.now; NAME_SERVERS];
         for node in &mut self.brokers {
             node.away_until = self.now;
-        }
-        for member in &mut self.members {
-            member.stalled_until = self.now;
         }
         let broken = self.connections.iter().filter(|(_, connection)| {
             connection.silent_until > self.now
@@ -302,7 +314,8 @@ impl Cluster {
         if self.living().is_empty() {
             self.join();
         }
-        self.agenda.at(self.now + Duration::from_secs(1), Due::Look);
+        self.end_calls_soon();
+        self.expect_recovery();
     }
 }
 

@@ -310,7 +310,7 @@ impl Cluster {
                 reasons.push(format!("{group} has not consumed m{id} of {}", sent.topic));
             }
         }
-        let owners = self.owners();
+        reasons.extend(self.queues_without_one_owner());
         for (group, subscriptions) in GROUPS {
             let retry = format!("%RETRY%{group}");
             let topics = subscriptions
@@ -327,11 +327,6 @@ impl Cluster {
                                 "{group} committed {committed:?} of {max} in {queue}"
                             ));
                         }
-                        let owners = owners.get(&(*group, queue.clone()));
-                        let owners = owners.map_or(&[][..], Vec::as_slice);
-                        if owners.len() != 1 {
-                            reasons.push(format!("{queue} of {group} is owned by {owners:?}"));
-                        }
                     }
                 }
             }
@@ -339,6 +334,31 @@ impl Cluster {
         for member in self.members.iter().filter(|member| member.stopping) {
             if member.client.is_some() {
                 reasons.push(format!("{} does not stop", member.name));
+            }
+        }
+        reasons
+    }
+
+    /// Queues that nobody has, or more than one.
+    pub(crate) fn queues_without_one_owner(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let owners = self.owners();
+        for (group, subscriptions) in GROUPS {
+            let retry = format!("%RETRY%{group}");
+            let topics = subscriptions
+                .iter()
+                .map(|(topic, _)| (*topic, queues_of(topic)));
+            for (topic, queues) in topics.chain([(retry.as_str(), 1)]) {
+                for node in &self.brokers {
+                    for id in 0..queues {
+                        let queue = MessageQueue::new(topic, &node.name, id);
+                        let owners = owners.get(&(*group, queue.clone()));
+                        let owners = owners.map_or(&[][..], Vec::as_slice);
+                        if owners.len() != 1 {
+                            reasons.push(format!("{queue} of {group} is owned by {owners:?}"));
+                        }
+                    }
+                }
             }
         }
         reasons

@@ -7,7 +7,8 @@
 //! at the end, when everything is healed and must settle.
 //!
 //! Reading order: `cluster` (the loop), `member` (one process), `network`, `servers`, `faults`,
-//! `workload`; then `ledger` and `invariants`; `batch` runs many seeds.
+//! `workload`; then `ledger`, `invariants` and
+//! `recovery`; `batch` runs many seeds.
 
 pub mod batch;
 mod clock;
@@ -18,6 +19,7 @@ mod invariants;
 mod ledger;
 mod member;
 mod network;
+mod recovery;
 mod servers;
 mod workload;
 

@@ -52,6 +52,8 @@ pub(crate) struct Open {
     pub(crate) expect: Expect,
     pub(crate) request: Arc<Request>,
     pub(crate) connection: Option<ConnectionId>,
+    /// When it is given up.
+    pub(crate) until: Instant,
 }
 
 /// A queue that a member has.

@@ -12,6 +12,7 @@ use protocol::{Address, Instant, RemotingCommand};
 use crate::cluster::{Cluster, Due, NAME_SERVERS};
 use crate::faults::Weather;
 use crate::member::Open;
+use crate::recovery::MEMBERS_BELIEVED;
 
 /// Whom a member talks to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,6 +82,7 @@ impl Cluster {
             expect: pending.request.expect(),
             request: Arc::clone(&request),
             connection: None,
+            until: self.now + pending.timeout,
         };
         let server = self.server_at(&address);
         let reachable = server.filter(|&server| self.is_reachable(member, server));
@@ -158,7 +160,12 @@ impl Cluster {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        if lost || connection.silent_until > self.now {
+        if connection.silent_until > self.now {
+            self.history.add(self.now, || "swallowed".to_owned());
+            return;
+        }
+        if lost {
+            self.is_lost(&what);
             return;
         }
         let last = if up {
@@ -168,7 +175,34 @@ impl Cluster {
         };
         let at = (self.now + delay).max(*last);
         *last = at;
+        self.disturbs_until(at);
         self.agenda.at(at, what);
+    }
+
+    /// Its connection lives on, so that nobody knows until somebody has waited in vain.
+    fn is_lost(&mut self, what: &Due) {
+        let (Due::ToServer {
+            connection,
+            command,
+            ..
+        }
+        | Due::ToMember {
+            connection,
+            command,
+        }) = what
+        else {
+            return;
+        };
+        let member = self.connections.get(connection).map(|c| c.member);
+        let open = member.and_then(|member| self.members[member].open.get(&command.opaque));
+        let until = match open {
+            Some(open) => open.until,
+            // A word of the broker that the members have changed.
+            None => self.now + MEMBERS_BELIEVED,
+        };
+        self.disturbs_until(until);
+        self.history
+            .add(self.now, || format!("#{} gets lost", command.opaque));
     }
 
     pub(crate) fn answer(&mut self, connection: ConnectionId, command: RemotingCommand) {

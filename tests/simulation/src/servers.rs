@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::faults::Weather;
 use crate::ledger::id_of;
 use crate::network::{Server, commit_of};
+use crate::recovery::{MEMBERS_BELIEVED, SHRUNK_ROUTE_BELIEVED};
 
 impl Cluster {
     /// A request reaches its server.
@@ -156,6 +157,7 @@ impl Cluster {
         if !self.is(Weather::WrongMembers) || self.random.bool() {
             return answer;
         }
+        self.disturbs_until(self.now + MEMBERS_BELIEVED);
         let us = self.members[member].name.clone();
         let list = |ids: Vec<String>| {
             let mut answer = answer.clone();
@@ -205,6 +207,7 @@ impl Cluster {
             }
         }
         if self.is(Weather::WrongRoutes) && self.random.bool() {
+            self.disturbs_until(self.now + SHRUNK_ROUTE_BELIEVED);
             match self.random.u32(0..4) {
                 0 => whole = None,
                 1 => {

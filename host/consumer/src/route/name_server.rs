@@ -1,6 +1,7 @@
 //! Name servers: whom to ask, when, and what their answers set off.
 //!
-//! Known topics are asked for every 30 s, missing ones every 5 s. A server that fails is
+//! Known topics are asked for every 30 s, missing ones and those that lost queues every
+//! 5 s. A server that fails is
 //! left for the next one at once; when all have failed, what is known stays known.
 //! RocketMQ: `MQClientInstance#updateTopicRouteInfoFromNameServer`.
 
@@ -15,7 +16,8 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::request::{Destination, Request, RequestError, Response};
 use crate::timers::{
-    MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, ROUTE_REFRESH, Timer, timeout,
+    MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, ROUTE_REFRESH,
+    SHRUNK_ROUTE_REFRESH, Timer, timeout,
 };
 
 /// A broker makes a group's retry topic with the first heartbeat and tells the name
@@ -128,7 +130,7 @@ impl Client {
                 topic.servers_tried = 0;
                 self.name_server_succeeded(server);
                 self.timers.set(Timer::Route(epoch), now + ROUTE_REFRESH);
-                if let Some(change) = self.routes.apply(epoch, &data) {
+                if let Some(change) = self.routes.apply(epoch, &data, now) {
                     self.route_changed(epoch, change, now);
                 }
             }
@@ -210,7 +212,7 @@ impl Client {
         let pause = match topic.state {
             RouteState::Known => {
                 topic.last_error = Some(remark);
-                ROUTE_REFRESH
+                MISSING_TOPIC_REFRESH
             }
             RouteState::Unknown => {
                 topic.state = RouteState::Missing;
@@ -243,6 +245,10 @@ impl Client {
         if subscribers.is_empty() {
             // Asked for again when somebody sends.
             self.timers.cancel(Timer::Route(epoch));
+        }
+        if topic.shrunk.is_some() && !subscribers.is_empty() {
+            self.timers
+                .set(Timer::Route(epoch), now + SHRUNK_ROUTE_REFRESH);
         }
         if change.appeared || change.read_queues {
             self.events.push_back(Event::RouteChanged {

@@ -1,0 +1,74 @@
+//! Routes that change under a running group.
+
+use super::{group, pulling, seconds};
+use crate::testing::Harness;
+
+/// Lets time pass; everything but pulls is answered. How often the route was asked for.
+fn pass(t: &mut Harness, time: u64) -> usize {
+    t.forget_transcript();
+    for _ in 0..time {
+        t.wait(seconds(1));
+        t.settle();
+    }
+    let asked = |line: &&str| line.contains("GetRouteInfo T1");
+    t.transcript().lines().filter(asked).count()
+}
+
+fn held(t: &Harness) -> usize {
+    let status = t.client.status(t.now());
+    let topics = status.groups[0].topics.iter();
+    let topics = topics.filter(|topic| &*topic.topic == "T1");
+    topics.map(|topic| topic.queues.len()).sum()
+}
+
+#[test]
+fn a_queue_whose_broker_comes_back_is_read_within_seconds() {
+    let (mut t, _) = pulling(group("T1"));
+    let (whole, rest) = (
+        [("broker-a", 2), ("broker-b", 1)],
+        [("broker-a", 2), ("broker-c", 0)],
+    );
+    t.topic("T1", &whole);
+    pass(&mut t, 31);
+    assert_eq!(held(&t), 3);
+    assert_eq!(pass(&mut t, 60), 2, "a route is asked for every 30 s");
+
+    // broker-b is shut down: the route lacks its queue.
+    t.topic("T1", &rest);
+    pass(&mut t, 30);
+    assert_eq!(held(&t), 2);
+    assert_eq!(pass(&mut t, 20), 4, "a route that shrank, every 5 s");
+
+    // It is back.
+    t.topic("T1", &whole);
+    pass(&mut t, 5);
+    assert_eq!(held(&t), 3, "{}", t.transcript());
+    pass(&mut t, 30);
+    assert_eq!(pass(&mut t, 60), 2, "and then as before");
+}
+
+#[test]
+fn queues_that_do_not_come_back_are_waited_for_within_bounds() {
+    let (mut t, _) = pulling(group("T1"));
+    t.topic("T1", &[("broker-a", 2)]);
+    pass(&mut t, 31);
+    t.topic("T1", &[("broker-a", 1)]);
+    pass(&mut t, 30);
+    let asked = pass(&mut t, 310);
+    assert!((55..=62).contains(&asked), "{asked}");
+    assert_eq!(pass(&mut t, 60), 2);
+    assert_eq!(held(&t), 1);
+}
+
+#[test]
+fn a_topic_that_all_brokers_left_is_held_and_asked_for_every_five_seconds() {
+    let (mut t, _) = pulling(group("T1"));
+    let topics = std::mem::take(&mut t.cluster.topics);
+    pass(&mut t, 31);
+    assert_eq!(held(&t), 1, "its broker may be restarting");
+    assert_eq!(pass(&mut t, 30), 6);
+    t.cluster.topics = topics;
+    pass(&mut t, 35);
+    assert_eq!(held(&t), 1);
+    assert_eq!(pass(&mut t, 60), 2);
+}

@@ -1,0 +1,116 @@
+//! How soon all is well again: [`RECOVERY_MAX`] after the end of the last fault every
+//! queue has one live owner and a message sent to it is consumed.
+//!
+//! A fault ends with its last effect. Most end when everything is healed. Some last
+//! longer, because nobody could know sooner that they are over: an answer that got lost
+//! on a connection that lives on is awaited until its deadline (a pull's is 30 s), a
+//! broker that listed wrong members and does not say that they have changed is believed
+//! until it is asked again, and so is a name server.
+
+use std::time::Duration;
+
+use embedded_broker::ConnectionId;
+use protocol::header::{Header, SendMessageRequestHeader};
+use protocol::{Instant, MessageQueue, RemotingCommand, code::request_code};
+
+use crate::cluster::{Cluster, Due, GROUPS, TOPICS};
+use crate::invariants::{queues_of, wants};
+use crate::ledger::{Id, Sent};
+
+/// After the end of the last fault.
+pub(crate) const RECOVERY_MAX: Duration = Duration::from_secs(10);
+/// So long a message to a queue may take within it.
+const PROBE_MAX: Duration = Duration::from_secs(2);
+/// How long a wrong list of members is believed: until the next rebalance.
+pub(crate) const MEMBERS_BELIEVED: Duration = Duration::from_secs(20);
+/// How long a route is believed that grew.
+pub(crate) const ROUTE_BELIEVED: Duration = Duration::from_secs(30);
+/// How long a route is believed that lacks what was there before.
+pub(crate) const SHRUNK_ROUTE_BELIEVED: Duration = Duration::from_secs(5);
+
+/// What is known of the end of the faults.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    /// The last effect of a fault.
+    over_at: Option<Instant>,
+    /// Messages sent to see whether queues are consumed.
+    probes: Vec<(MessageQueue, Id)>,
+    /// It was looked at.
+    pub(crate) checked: bool,
+}
+
+impl Cluster {
+    /// Something that has gone wrong has its last effect then.
+    pub(crate) fn disturbs_until(&mut self, until: Instant) {
+        if !self.healed {
+            self.recovery.over_at = self.recovery.over_at.max(Some(until));
+        }
+    }
+
+    /// Everything is healed: when must it be well again?
+    pub(crate) fn expect_recovery(&mut self) {
+        let over_at = self.recovery.over_at.max(Some(self.now));
+        let over_at = over_at.unwrap_or(self.now);
+        let well_at = over_at + RECOVERY_MAX;
+        self.agenda
+            .at(over_at + (RECOVERY_MAX - PROBE_MAX), Due::Probe);
+        self.agenda.at(well_at, Due::WellAgain);
+        self.agenda.at(well_at, Due::Look);
+    }
+
+    /// A message to every queue, whatever the name servers and the sender think.
+    pub(crate) fn probe(&mut self) {
+        const INSIDE: ConnectionId = ConnectionId(u64::MAX);
+        for broker in 0..self.brokers.len() {
+            for (topic, _) in TOPICS {
+                for queue_id in 0..queues_of(topic) {
+                    let id = self.new_message_id();
+                    let header = SendMessageRequestHeader {
+                        producer_group: "probe".to_owned(),
+                        topic: (*topic).to_owned(),
+                        queue_id: i32::try_from(queue_id).unwrap_or(0),
+                        properties: Some("TAGS\u{1}A\u{2}".to_owned()),
+                        ..SendMessageRequestHeader::default()
+                    };
+                    let command =
+                        RemotingCommand::request(request_code::SEND_MESSAGE, header.encode())
+                            .with_body(format!("m{id}").into_bytes());
+                    let node = &mut self.brokers[broker];
+                    node.broker.handle_request(INSIDE, command, self.now);
+                    let queue = MessageQueue::new(topic, &node.name, queue_id);
+                    self.recovery.probes.push((queue, id));
+                    let sent = Sent {
+                        topic,
+                        tag: Some("A"),
+                        acknowledged: true,
+                    };
+                    self.ledger.sent.insert(id, sent);
+                }
+            }
+            self.drain_broker(broker);
+        }
+    }
+
+    /// The time is over.
+    pub(crate) fn check_well_again(&mut self) {
+        self.recovery.checked = true;
+        let mut reasons = self.queues_without_one_owner();
+        for (group, _) in GROUPS {
+            let done = self.ledger.groups.get(group).map(|ledger| &ledger.done);
+            let open = self.recovery.probes.iter().filter(|(queue, id)| {
+                wants(group, &queue.topic, Some("A")) && !done.is_some_and(|d| d.contains(id))
+            });
+            reasons.extend(
+                open.map(|(queue, id)| format!("{group} has not consumed m{id} of {queue}")),
+            );
+        }
+        if !reasons.is_empty() {
+            let what = format!(
+                "the last fault ended at {:.3} s; {}",
+                (self.now.since_origin() - RECOVERY_MAX).as_secs_f64(),
+                reasons.join("; ")
+            );
+            self.violated("ten seconds after the last fault all is well", what);
+        }
+    }
+}
