@@ -142,8 +142,8 @@ pub(crate) enum Purpose {
     SendBack(Epoch),
     /// A send.
     Send(Epoch),
-    /// A group that leaves.
-    Unregister(Epoch),
+    /// A group that leaves; which peer was told, and how often before.
+    Unregister(Epoch, Epoch, u32),
 }
 
 impl Client {
@@ -222,7 +222,9 @@ impl Client {
             }
             Purpose::SendBack(back) => self.handle_send_back(back, done(result), now),
             Purpose::Send(send) => self.handle_send(send, result, now),
-            Purpose::Unregister(group) => self.handle_unregistered(group),
+            Purpose::Unregister(group, peer, tries) => {
+                self.handle_unregistered(group, peer, tries, done(result));
+            }
         }
         self.settle(now);
     }

@@ -273,13 +273,11 @@ impl Client {
         }
     }
 
-    fn commit_last(&mut self, epoch: Epoch) {
-        let Some(release) = self.releases.get_mut(epoch) else {
-            return;
-        };
-        let Some(offset) = release.next.take() else {
-            return;
-        };
+    /// Sends what is left to commit. The group, when nobody can be asked: the release has
+    /// ended.
+    fn commit_last(&mut self, epoch: Epoch) -> Option<Epoch> {
+        let release = self.releases.get_mut(epoch)?;
+        let offset = release.next.take()?;
         release.sent = offset;
         let (group, queue) = (release.group, release.queue.clone());
         let id = self
@@ -292,8 +290,9 @@ impl Client {
             let error = RequestError::Unreachable {
                 reason: "no address of the broker is known".to_owned(),
             };
-            self.end_release(epoch, Err(error));
+            return self.end_release(epoch, Err(error));
         }
+        None
     }
 
     pub(crate) fn handle_final_commit(
@@ -306,9 +305,11 @@ impl Client {
             .releases
             .get(epoch)
             .is_some_and(|release| release.next.is_some());
-        if more {
-            self.commit_last(epoch);
-        } else if let Some(group) = self.end_release(epoch, result) {
+        let ended = match more {
+            true => self.commit_last(epoch),
+            false => self.end_release(epoch, result),
+        };
+        if let Some(group) = ended {
             self.rebalance_soon(group, now);
             self.leave_further(group);
         }

@@ -16,8 +16,11 @@ use crate::event::Event;
 use crate::group::{Life, Phase};
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
 use crate::pull::Pull;
-use crate::request::{Destination, Request};
+use crate::request::{Destination, Request, RequestError};
 use crate::timers::{Timer, Timers, timeout};
+
+/// So often a broker is told that a group has left.
+const UNREGISTER_TRIES_MAX: u32 = 3;
 
 impl Client {
     /// A group begins to leave.
@@ -107,6 +110,29 @@ impl Client {
         let Some(group) = self.groups.get(epoch) else {
             return;
         };
+        let since = group.since_version;
+        let peers: Vec<_> = self
+            .routes
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.confirmed >= since)
+            .map(|(epoch, _)| epoch)
+            .collect();
+        let count = peers.len();
+        for peer in peers {
+            self.unregister_from(epoch, peer, 0);
+        }
+        if let Some(group) = self.groups.get_mut(epoch) {
+            group.unregistering = u32::try_from(count).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// False when there is nobody to tell.
+    fn unregister_from(&mut self, epoch: Epoch, peer_epoch: Epoch, tries: u32) -> bool {
+        let (Some(group), Some(peer)) = (self.groups.get(epoch), self.routes.peers.get(peer_epoch))
+        else {
+            return false;
+        };
         let others = self
             .groups
             .iter()
@@ -116,32 +142,41 @@ impl Client {
             consumer_group: Some(Arc::clone(&group.name)),
             producer_group: (!others).then(|| CLIENT_INNER_PRODUCER_GROUP.into()),
         };
-        let since = group.since_version;
-        let peers: Vec<_> = self
-            .routes
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.confirmed >= since)
-            .map(|(epoch, peer)| (epoch, peer.address.clone()))
-            .collect();
-        let count = peers.len();
-        for (peer, address) in peers {
-            self.request(
-                Purpose::Unregister(epoch),
-                Destination::Broker(address),
-                Some(peer),
-                request.clone(),
-                timeout::UNREGISTER,
-            );
-        }
-        if let Some(group) = self.groups.get_mut(epoch) {
-            group.unregistering = u32::try_from(count).unwrap_or(u32::MAX);
-        }
+        let address = peer.address.clone();
+        self.request(
+            Purpose::Unregister(epoch, peer_epoch, tries),
+            Destination::Broker(address),
+            Some(peer_epoch),
+            request,
+            timeout::UNREGISTER,
+        );
+        true
     }
 
-    pub(crate) fn handle_unregistered(&mut self, epoch: Epoch) {
+    /// A broker that does not hear of the end keeps a silent member, whose share of the
+    /// queues nobody reads: it is told again. Not when the connection is gone, or is about
+    /// to be: that ends the membership too.
+    pub(crate) fn handle_unregistered(
+        &mut self,
+        epoch: Epoch,
+        peer: Epoch,
+        tries: u32,
+        result: Result<(), RequestError>,
+    ) {
+        let unheard = matches!(
+            result,
+            Err(RequestError::Timeout
+                | RequestError::Refused { .. }
+                | RequestError::Malformed { .. })
+        );
+        if unheard
+            && !self.stopping
+            && tries + 1 < UNREGISTER_TRIES_MAX
+            && self.unregister_from(epoch, peer, tries + 1)
+        {
+            return;
+        }
         if let Some(group) = self.groups.get_mut(epoch) {
-            // A broker that did not answer notices the closed connection.
             group.unregistering -= 1;
             self.leave_further(epoch);
         }

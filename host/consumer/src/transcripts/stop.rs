@@ -3,7 +3,7 @@
 use super::*;
 use crate::request::PullStatus;
 use crate::request::{RequestError, Response};
-use crate::testing::CLIENT_ID;
+use crate::testing::{CLIENT_ID, refused};
 
 #[test]
 fn a_client_stops_in_order() {
@@ -127,4 +127,48 @@ fn a_group_ends_after_the_heartbeats_that_name_it() {
     t.settle();
     t.wait(seconds(60));
     check("stop_heartbeat_under_way", &t);
+}
+
+#[test]
+fn a_group_leaves_whose_last_commit_finds_no_broker() {
+    // Given a commit under way, and more that is finished behind it.
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1), ("broker-b", 1)]);
+    pull_with(&mut t, group("T1"));
+    t.answer_found("PullMessage T1@broker-b:0", &messages(0..1));
+    t.result(1, success());
+    t.wait(seconds(5));
+    t.answer_found("PullMessage T1@broker-b:0", &messages(1..2));
+    t.result(2, success());
+    // When the group leaves, and no route names its broker any more.
+    t.topic("T1", &[("broker-a", 1)]);
+    t.wait(seconds(26));
+    t.settle_but(&["UpdateConsumerOffset", "GetConsumerList"]);
+    t.does("stop", crate::Client::stop);
+    t.answer("UpdateConsumerOffset", Err(RequestError::Timeout));
+    t.settle();
+    // Then that is told, and the end goes on.
+    assert!(t.transcript().contains("no address of the broker is known"));
+    assert!(t.client.is_stopped(), "{}", t.transcript());
+}
+
+#[test]
+fn a_broker_that_does_not_hear_of_a_groups_end_is_told_again() {
+    let (mut t, group_id) = pulling(group("T1"));
+    let other = GroupConfig::builder("G2").subscription(SubscriptionData::all("T1"));
+    t.subscribe(config(other));
+    t.settle();
+    t.wait(seconds(1));
+    t.settle();
+    t.does("unsubscribe G1", |client, now| {
+        client.unsubscribe(group_id, now);
+    });
+    t.settle_but(&["UnregisterClient"]);
+    t.answer("UnregisterClient", Err(RequestError::Timeout));
+    t.answer("UnregisterClient", Err(refused(2, "busy")));
+    assert!(!t.transcript().contains("GroupLeft"));
+    // It has had its chances: the group leaves all the same.
+    t.answer("UnregisterClient", Err(RequestError::Timeout));
+    assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
+    assert!(t.open_requests().iter().all(|r| !r.contains("Unregister")));
 }
