@@ -331,9 +331,18 @@ impl Cluster {
                 }
             }
         }
+        reasons.extend(self.members_that_do_not_stop());
+        reasons
+    }
+
+    /// Members that were told to stop and are still there.
+    pub(crate) fn members_that_do_not_stop(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
         for member in self.members.iter().filter(|member| member.stopping) {
-            if member.client.is_some() {
-                reasons.push(format!("{} does not stop", member.name));
+            if let Some(client) = &member.client {
+                let groups = client.status(self.now).groups;
+                let waits: Vec<_> = groups.into_iter().flat_map(|g| g.waits_for).collect();
+                reasons.push(format!("{} does not stop: {waits:?}", member.name));
             }
         }
         reasons

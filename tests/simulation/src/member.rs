@@ -1,7 +1,7 @@
 //! One process with one client: its requests, its calls, and what is known of its
 //! assignments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct Member {
     pub(crate) answered: BTreeMap<(String, MessageQueue), Vec<Option<u64>>>,
     /// Whether the last list of members was one, with us in it.
     pub(crate) listed: BTreeMap<String, bool>,
+    /// Topics whose whole route it was told.
+    pub(crate) routed: BTreeSet<String>,
     /// What it sends, by the order of `send`.
     pub(crate) sends: BTreeMap<consumer::SendId, u32>,
 }
@@ -127,6 +129,7 @@ impl Cluster {
             given_back: Vec::new(),
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
+            routed: BTreeSet::new(),
             sends: BTreeMap::new(),
         });
         if consumes {
@@ -149,6 +152,8 @@ impl Cluster {
             return;
         };
         let now = self.now;
+        // Topics that nobody read meanwhile are forgotten.
+        self.members[member].routed.clear();
         let Some(client) = &mut self.members[member].client else {
             return;
         };

@@ -104,6 +104,7 @@ impl Cluster {
                 open.map(|(queue, id)| format!("{group} has not consumed m{id} of {queue}")),
             );
         }
+        reasons.extend(self.members_that_do_not_stop());
         if !reasons.is_empty() {
             let what = format!(
                 "the last fault ended at {:.3} s; {}",

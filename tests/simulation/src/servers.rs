@@ -1,6 +1,8 @@
 //! The servers' ends: name servers that know what all brokers know, brokers that may
 //! refuse or lie, and the ledger of what brokers did, whatever becomes of their answers.
 
+use std::time::Duration;
+
 use consumer::Request;
 use embedded_broker::ConnectionId;
 use protocol::RemotingCommand;
@@ -11,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::faults::Weather;
 use crate::ledger::id_of;
 use crate::network::{Server, commit_of};
-use crate::recovery::{MEMBERS_BELIEVED, SHRUNK_ROUTE_BELIEVED};
+use crate::recovery::{MEMBERS_BELIEVED, ROUTE_BELIEVED, SHRUNK_ROUTE_BELIEVED};
 
 impl Cluster {
     /// A request reaches its server.
@@ -34,7 +36,7 @@ impl Cluster {
         }
         match server {
             Server::NameServer(_) => {
-                let answer = self.route(&command, request);
+                let answer = self.route(member, &command, request);
                 self.answer(id, answer);
             }
             Server::Broker(broker) => self.at_broker(member, broker, id, command, request),
@@ -179,8 +181,24 @@ impl Cluster {
         }
     }
 
+    /// How long a member believes a wrong route: one that lacks nothing of what it knows,
+    /// since it knows nothing yet, for longer.
+    fn believes_wrong_route(&self, member: usize, request: &Request) -> Duration {
+        match request {
+            Request::GetRouteInfo { topic } if self.members[member].routed.contains(&**topic) => {
+                SHRUNK_ROUTE_BELIEVED
+            }
+            _ => ROUTE_BELIEVED,
+        }
+    }
+
     /// What the name servers say: all brokers together know the routes.
-    fn route(&mut self, command: &RemotingCommand, request: &Request) -> RemotingCommand {
+    fn route(
+        &mut self,
+        member: usize,
+        command: &RemotingCommand,
+        request: &Request,
+    ) -> RemotingCommand {
         const INSIDE: ConnectionId = ConnectionId(u64::MAX);
         let mut whole: Option<TopicRouteData> = None;
         for broker in 0..self.brokers.len() {
@@ -206,8 +224,15 @@ impl Cluster {
                 }
             }
         }
-        if self.is(Weather::WrongRoutes) && self.random.bool() {
-            self.disturbs_until(self.now + SHRUNK_ROUTE_BELIEVED);
+        let wrong = self.is(Weather::WrongRoutes) && self.random.bool();
+        if !wrong
+            && whole.is_some()
+            && let Request::GetRouteInfo { topic } = request
+        {
+            self.members[member].routed.insert(topic.to_string());
+        }
+        if wrong {
+            self.disturbs_until(self.now + self.believes_wrong_route(member, request));
             match self.random.u32(0..4) {
                 0 => whole = None,
                 1 => {
