@@ -18,11 +18,12 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
-use crate::listener::{ConsumeMode, ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel};
+use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel};
 use crate::offset::Release;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;
 use crate::publish::{OutgoingMessage, SendError, SendMode, SendResult};
+use crate::queue_lock::QueueLocks;
 use crate::rebalance::Rebalance;
 use crate::request::{
     Destination, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,
@@ -85,6 +86,7 @@ pub struct Client {
     /// Queues whose finished offset may not be known to the broker.
     pub(crate) changed_offsets: Vec<Epoch>,
     pub(crate) releases: EpochTable<Release>,
+    pub(crate) locks: QueueLocks,
     pub(crate) held_bytes: u64,
     /// Since the last input was settled.
     pub(crate) memory_given_back: bool,
@@ -138,6 +140,10 @@ pub(crate) enum Purpose {
     Commit(Epoch, QueueOffset),
     /// A release.
     FinalCommit(Epoch),
+    /// A round of locks.
+    Lock(Epoch),
+    /// A release.
+    Unlock(Epoch),
     /// A send-back.
     SendBack(Epoch),
     /// A send.
@@ -166,6 +172,7 @@ impl Client {
             queues: EpochTable::default(),
             changed_offsets: Vec::new(),
             releases: EpochTable::default(),
+            locks: QueueLocks::default(),
             held_bytes: 0,
             memory_given_back: false,
             buffer_waiters: VecDeque::new(),
@@ -196,6 +203,7 @@ impl Client {
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
+        self.end_expired_locks(now);
         let Some(InFlight { purpose, peer }) = self.in_flight.remove(id.0) else {
             return;
         };
@@ -220,6 +228,8 @@ impl Client {
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, done(result), now);
             }
+            Purpose::Lock(round) => self.handle_locked(round, result, now),
+            Purpose::Unlock(release) => self.handle_unlocked(release, done(result), now),
             Purpose::SendBack(back) => self.handle_send_back(back, done(result), now),
             Purpose::Send(send) => self.handle_send(send, result, now),
             Purpose::Unregister(group, peer, tries) => {
@@ -257,12 +267,14 @@ impl Client {
         result: ConsumeResult,
         now: Instant,
     ) {
+        self.end_expired_locks(now);
         self.consume_result(id, &result, now);
         self.settle(now);
     }
 
     /// Time has come to `poll_timeout`, or passed it.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.end_expired_locks(now);
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Route(topic) => self.ask_route(topic),
@@ -272,6 +284,9 @@ impl Client {
                 Timer::Buffer => self.wake_some_buffer_waiters(now),
                 Timer::Queue(queue) => self.queue_due(queue, now),
                 Timer::LocalRetry(queue) => self.retry_here(queue, now),
+                Timer::Lock(group) => self.ask_for_locks(group, now),
+                Timer::Unlock(release) => self.unlock_due(release, now),
+                Timer::Suspension(queue) => self.suspension_ended(queue),
                 Timer::Send(send) => self.send_due(send, now),
             }
         }
@@ -293,11 +308,6 @@ impl Client {
         if self.group_names.contains_key(config.consumer_group()) {
             return Err(SubscribeError::Duplicate {
                 consumer_group: Arc::clone(config.consumer_group()),
-            });
-        }
-        if config.mode() != ConsumeMode::Concurrently {
-            return Err(SubscribeError::Unsupported {
-                what: "orderly consumption",
             });
         }
         if config.message_model() != MessageModel::Clustering {
@@ -360,6 +370,8 @@ impl Client {
             calls: 0,
             call_time: CallTime::default(),
             releasing: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            orderly_calls: BTreeSet::new(),
             last_committed: BTreeMap::new(),
             send_backs: 0,
             unregistering: 0,
@@ -457,7 +469,9 @@ impl Client {
 
     /// When to call `handle_timeout` at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        let timer = self.timers.next();
+        let lock = self.locks.next_end();
+        timer.into_iter().chain(lock).min()
     }
 
     /// Every group has left and every send has ended, after `stop`.
@@ -469,6 +483,7 @@ impl Client {
     fn settle(&mut self, now: Instant) {
         debug_assert!(self.now <= now, "time went back");
         self.now = now;
+        self.end_expired_locks(now);
         self.wake_buffer_waiters(now);
         self.send_waiting_back(now);
         self.send_owed_heartbeats(now);

@@ -2,14 +2,15 @@
 //!
 //! Groups take turns, and so do the queues of a group, fresh and retried ones alike, so
 //! that nobody starves. A group has at most `consume_thread_max` calls under way. What
-//! comes of a call is `concurrently`'s business; `orderly` will stand beside it.
+//! comes of a call is the business of `concurrently` and `orderly`.
 
 pub(crate) mod concurrently;
+pub(crate) mod orderly;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::Instant;
+use protocol::{Instant, MessageQueue};
 
 use crate::client::Client;
 use crate::epoch::Epoch;
@@ -33,6 +34,8 @@ pub(crate) struct Call {
     pub(crate) span: TakenSpan,
     pub(crate) topic: Arc<str>,
     pub(crate) handed_over: Instant,
+    /// The queue, when it may have no other call meanwhile.
+    pub(crate) in_order: Option<MessageQueue>,
 }
 
 /// How long calls of a group take on average, of the recent ones.
@@ -78,6 +81,9 @@ impl Client {
         if queue.is_ready || queue.process_queue.free_messages() == 0 || !group.life.stays() {
             return;
         }
+        if group.is_orderly() && !queue.may_be_called_in_order() {
+            return;
+        }
         queue.is_ready = true;
         group.ready.push_back(epoch);
         let group = queue.group;
@@ -96,6 +102,8 @@ impl Client {
     }
 
     pub(crate) fn next_consume_request(&mut self, now: Instant) -> Option<Arc<ConsumeRequest>> {
+        let two_calls = self.has_bug(PlantedBug::TwoCallsAtOnce);
+        let any_order = two_calls || self.has_bug(PlantedBug::LosePutBackOrder);
         while let Some(epoch) = self.ready_groups.pop_front() {
             let Some(group) = self.groups.get_mut(epoch) else {
                 continue;
@@ -110,6 +118,10 @@ impl Client {
                     continue;
                 };
                 queue.is_ready = false;
+                let in_order = group.is_orderly();
+                if in_order && !queue.may_be_called_now(group, two_calls, now) {
+                    continue;
+                }
                 let call = self.calls.insert(Call {
                     group: epoch,
                     queue: queue_epoch,
@@ -120,8 +132,14 @@ impl Client {
                     },
                     topic: Arc::clone(&queue.queue.topic),
                     handed_over: now,
+                    in_order: in_order.then(|| queue.queue.clone()),
                 });
-                let Some(taken) = queue.process_queue.take(group.run_length(), call) else {
+                let taken = if in_order && !any_order {
+                    queue.process_queue.take_in_order(group.run_length(), call)
+                } else {
+                    queue.process_queue.take(group.run_length(), call)
+                };
+                let Some(taken) = taken else {
                     self.calls.remove(call);
                     continue;
                 };
@@ -129,7 +147,10 @@ impl Client {
                     call.span = taken.span;
                     call.topic = Arc::clone(&taken.topic);
                 }
-                if queue.process_queue.free_messages() > 0 {
+                if in_order {
+                    group.orderly_calls.insert(queue.queue.clone());
+                }
+                if queue.process_queue.free_messages() > 0 && (!in_order || two_calls) {
                     queue.is_ready = true;
                     group.ready.push_back(queue_epoch);
                 }
@@ -176,8 +197,11 @@ impl Client {
                 .call_time
                 .add(elapsed, call.span.messages.div_ceil(per_call));
         }
-        if self.queues.contains(call.queue) {
-            self.concurrently_consumed(Epoch::from_u64(id.0), &call, result, elapsed, now);
+        let epoch = Epoch::from_u64(id.0);
+        if self.queues.contains(call.queue) && call.in_order.is_some() {
+            self.orderly_consumed(epoch, &call, result, elapsed, now);
+        } else if self.queues.contains(call.queue) {
+            self.concurrently_consumed(epoch, &call, result, elapsed, now);
         } else {
             self.trust_stale_epoch(call.queue, call.span.last.next());
             // Its next owner gets these messages again.
@@ -185,6 +209,9 @@ impl Client {
             self.events.push_back(Event::StaleConsumeResult {
                 consumer_group: group.map(|group| Arc::clone(&group.name)),
             });
+        }
+        if let Some(queue) = &call.in_order {
+            self.orderly_call_ended(call.group, queue);
         }
         self.group_ready(call.group);
         self.leave_further(call.group);

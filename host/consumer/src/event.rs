@@ -8,6 +8,7 @@ use std::time::Duration;
 use protocol::{Address, MessageQueue, QueueOffset};
 
 use crate::config::AllocateError;
+use crate::listener::OrderlyStatus;
 use crate::request::RequestError;
 
 /// Something that happened in a client.
@@ -243,6 +244,93 @@ pub enum Event {
         /// The group.
         consumer_group: Arc<str>,
     },
+    /// The queue is ours: its orderly group may consume it.
+    QueueLocked {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+    },
+    /// Another client has the lock of a queue that is ours; it is asked for until it is
+    /// granted.
+    QueueLockRefused {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+    },
+    /// A lock could not be asked for, or not be renewed; it is asked for again.
+    QueueLockFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Why.
+        error: String,
+    },
+    /// The lock of a queue has ended. What was fetched is dropped, and comes again from
+    /// what is committed when the queue is locked again.
+    QueueLockLost {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// How.
+        loss: LockLoss,
+    },
+    /// The broker knows that the queue is anybody's.
+    QueueUnlocked {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+    },
+    /// The broker could not be told; the lock ends by itself within a minute.
+    UnlockFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Why.
+        error: RequestError,
+    },
+    /// A message has failed for long and holds up its queue, which is consumed in order.
+    /// Told once for the row of failures.
+    QueueBlocked {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// The message.
+        offset: QueueOffset,
+        /// Calls that failed since the row began.
+        attempts: u32,
+        /// Since the first of them.
+        lasted: Duration,
+    },
+    /// The end of such a row: the message is done, or a dead letter.
+    QueueUnblocked {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// The message.
+        offset: QueueOffset,
+        /// Calls that failed.
+        attempts: u32,
+        /// Since the first of them.
+        lasted: Duration,
+    },
+    /// A listener answered commit or rollback though auto-commit is on; RocketMQ takes
+    /// both for a success, and so do we.
+    StatusWithoutMeaning {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// The answer.
+        status: OrderlyStatus,
+    },
     /// The group has left the cluster.
     GroupLeft {
         /// The group.
@@ -257,6 +345,15 @@ pub enum Event {
     },
     /// Every group has left; nothing more will happen.
     Stopped,
+}
+
+/// How a lock ended before we gave it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockLoss {
+    /// The broker refused to renew it.
+    Refused,
+    /// It was not renewed in time.
+    Expired,
 }
 
 /// Which rule chose where a queue begins.

@@ -13,10 +13,12 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 
 use crate::config::{AllocateError, GroupConfig};
 use crate::consume::CallTime;
+use crate::consume::orderly::OrderlyState;
 use crate::epoch::Epoch;
-use crate::offset::{CommitState, Start};
+use crate::offset::{CommitState, Start, StartStep};
 use crate::process_queue::ProcessQueue;
 use crate::pull::{BadRecord, Pull};
+use crate::queue_lock::{QueueLock, Unlock};
 use crate::rebalance::Rebalance;
 use crate::route::BrokerId;
 use crate::timers::Timer;
@@ -41,6 +43,10 @@ pub(crate) struct ConsumerGroup {
     pub(crate) call_time: CallTime,
     /// Queues given back whose last offset is not confirmed yet.
     pub(crate) releasing: BTreeSet<MessageQueue>,
+    /// Queues given back whose call is awaited; they are in `releasing` too.
+    pub(crate) leaving: BTreeMap<MessageQueue, Epoch>,
+    /// Queues with an orderly call under way, whatever has become of the assignment.
+    pub(crate) orderly_calls: BTreeSet<MessageQueue>,
     /// What we last knew to be committed of queues that we no longer hold.
     pub(crate) last_committed: BTreeMap<MessageQueue, QueueOffset>,
     /// Messages on their way back to the broker.
@@ -126,6 +132,9 @@ pub(crate) struct AssignedQueue {
     pub(crate) fruitless: u32,
     /// Messages that wait here for another attempt, soonest first.
     pub(crate) local_retries: VecDeque<(Instant, QueueOffset)>,
+    /// `None` when the group needs none.
+    pub(crate) lock: Option<QueueLock>,
+    pub(crate) orderly: OrderlyState,
     pub(crate) max_offset: Option<QueueOffset>,
     pub(crate) pulled_at: Option<Instant>,
     pub(crate) consumed_at: Option<Instant>,
@@ -134,6 +143,8 @@ pub(crate) struct AssignedQueue {
 /// What is being done about a queue.
 #[derive(Debug)]
 pub(crate) enum Phase {
+    /// Waiting for its lock, and then to be found out.
+    Locking(StartStep),
     /// Finding out where to begin.
     Starting(Start),
     /// Pulling, or held back from it.
@@ -160,14 +171,18 @@ impl AssignedQueue {
         topic_index: usize,
         queue: MessageQueue,
         broker: BrokerId,
-        start: Start,
+        step: StartStep,
+        lock: Option<QueueLock>,
     ) -> Self {
         Self {
             group,
             topic_index,
             queue,
             broker,
-            phase: Phase::Starting(start),
+            phase: match lock {
+                Some(_) => Phase::Locking(step),
+                None => Phase::Starting(Start::new(step)),
+            },
             process_queue: ProcessQueue::default(),
             next_offset: QueueOffset(0),
             commit: CommitState::default(),
@@ -179,6 +194,8 @@ impl AssignedQueue {
             last_error: None,
             fruitless: 0,
             local_retries: VecDeque::new(),
+            lock,
+            orderly: OrderlyState::default(),
             max_offset: None,
             pulled_at: None,
             consumed_at: None,
@@ -186,8 +203,25 @@ impl AssignedQueue {
     }
 
     /// Timers that its epoch may have.
-    pub(crate) fn timers(epoch: Epoch) -> [Timer; 2] {
-        [Timer::Queue(epoch), Timer::LocalRetry(epoch)]
+    pub(crate) fn timers(epoch: Epoch) -> [Timer; 3] {
+        [
+            Timer::Queue(epoch),
+            Timer::LocalRetry(epoch),
+            Timer::Suspension(epoch),
+        ]
+    }
+
+    /// It was given back, and its call is awaited.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.orderly.is_leaving
+    }
+
+    /// What its release owes the broker.
+    pub(crate) fn unlock(&self) -> Unlock {
+        match &self.lock {
+            Some(lock) if lock.needs_unlock() => Unlock::Owed { tries: 0 },
+            _ => Unlock::NotNeeded,
+        }
     }
 }
 

@@ -45,6 +45,7 @@ mod heartbeat;
 mod route;
 
 pub mod epoch;
+mod queue_lock;
 mod rebalance;
 
 mod offset;

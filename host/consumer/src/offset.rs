@@ -21,6 +21,7 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::Phase;
 use crate::planted_bugs::PlantedBug;
+use crate::queue_lock::Unlock;
 use crate::request::{Destination, Request, RequestError, RequestId};
 use crate::timers::{PERSIST_OFFSETS, Timer, timeout};
 
@@ -76,14 +77,23 @@ impl CommitState {
     }
 }
 
-/// A queue that is no longer ours and whose last offset is on its way.
+/// A queue that is no longer ours, whose last offset is on its way, and then its lock.
 #[derive(Debug)]
 pub(crate) struct Release {
-    group: Epoch,
-    queue: MessageQueue,
+    pub(crate) group: Epoch,
+    pub(crate) queue: MessageQueue,
     /// To be sent once the commit before it was answered.
     next: Option<QueueOffset>,
     sent: QueueOffset,
+    /// A commit is under way.
+    commits: bool,
+    pub(crate) unlock: Unlock,
+}
+
+impl Release {
+    pub(crate) fn waits_for_unlock(&self) -> bool {
+        !self.commits && self.next.is_none() && matches!(self.unlock, Unlock::Owed { .. })
+    }
 }
 
 impl Client {
@@ -209,17 +219,16 @@ impl Client {
         }
     }
 
-    /// A queue is no longer ours: forgets it, with a last commit of what is finished.
-    /// Whatever comes of it later finds no epoch. Until the broker has answered, the
-    /// queue is not taken again: the commit would come after the question for it.
+    /// A queue is no longer ours: forgets it, with a last commit of what is finished, and
+    /// gives its lock back. Whatever comes of it later finds no epoch. Until the broker
+    /// has answered, the queue is not taken again: the commit would come after the
+    /// question for it.
     pub(crate) fn release_queue(&mut self, epoch: Epoch) {
         let Some(queue) = self.forget_queue(epoch) else {
             return;
         };
-        if self.has_bug(PlantedBug::ForgetFinalCommit) {
-            return;
-        }
-        let unconfirmed = queue.commit.unconfirmed();
+        let forgets = self.has_bug(PlantedBug::ForgetFinalCommit);
+        let unconfirmed = queue.commit.unconfirmed().filter(|_| !forgets);
         // A commit under way must not arrive after the last one.
         let under_way = queue.commit.request.and_then(|id| {
             let in_flight = self.in_flight.get(id.0)?;
@@ -228,27 +237,75 @@ impl Client {
                 _ => None,
             }
         });
-        if let Some((id, sent)) = under_way {
-            let release = self.releases.insert(Release {
-                group: queue.group,
-                queue: queue.queue.clone(),
-                next: unconfirmed.filter(|&offset| offset > sent),
-                sent,
-            });
-            if let Some(in_flight) = self.in_flight.get_mut(id.0) {
-                in_flight.purpose = Purpose::FinalCommit(release);
+        let sent = under_way.map(|(_, sent)| sent);
+        let unlock = queue.unlock();
+        if unconfirmed.is_none() && sent.is_none() && unlock == Unlock::NotNeeded {
+            if let Some(group) = self.groups.get_mut(queue.group) {
+                group.releasing.remove(&queue.queue);
             }
-            self.note_releasing(queue.group, queue.queue);
-        } else if let Some(offset) = unconfirmed {
-            let release = self.releases.insert(Release {
-                group: queue.group,
-                queue: queue.queue.clone(),
-                next: Some(offset),
-                sent: offset,
-            });
-            self.note_releasing(queue.group, queue.queue);
-            self.commit_last(release);
+            return;
         }
+        let release = self.begin_release(Release {
+            group: queue.group,
+            next: unconfirmed.filter(|&offset| Some(offset) > sent),
+            sent: sent.or(unconfirmed).unwrap_or_default(),
+            commits: sent.is_some(),
+            unlock,
+            queue: queue.queue,
+        });
+        if let Some((id, _)) = under_way
+            && let Some(in_flight) = self.in_flight.get_mut(id.0)
+        {
+            in_flight.purpose = Purpose::FinalCommit(release);
+        }
+        self.release_further(release);
+    }
+
+    /// The end of a queue without a commit: somebody else may have committed more.
+    /// Returns its group when that is all.
+    pub(crate) fn release_uncommitted(
+        &mut self,
+        queue: crate::group::AssignedQueue,
+    ) -> Option<Epoch> {
+        let release = self.begin_release(Release {
+            group: queue.group,
+            next: None,
+            sent: QueueOffset(0),
+            commits: false,
+            unlock: queue.unlock(),
+            queue: queue.queue,
+        });
+        self.release_further(release)
+    }
+
+    fn begin_release(&mut self, release: Release) -> Epoch {
+        if let Some(group) = self.groups.get_mut(release.group) {
+            group.releasing.insert(release.queue.clone());
+        }
+        self.releases.insert(release)
+    }
+
+    /// The next step of a release: its commit, its unlock, its end. Returns its group when
+    /// it has ended.
+    pub(crate) fn release_further(&mut self, epoch: Epoch) -> Option<Epoch> {
+        let release = self.releases.get(epoch)?;
+        if release.commits || (release.next.is_some() && self.commit_last(epoch)) {
+            return None;
+        }
+        if self.unlock(epoch) {
+            return None;
+        }
+        let release = self.releases.remove(epoch)?;
+        if let Some(group) = self.groups.get_mut(release.group) {
+            group.releasing.remove(&release.queue);
+        }
+        Some(release.group)
+    }
+
+    /// A queue of the group may be taken again, by anybody.
+    pub(crate) fn release_ended(&mut self, group: Epoch, now: Instant) {
+        self.rebalance_soon(group, now);
+        self.leave_further(group);
     }
 
     /// Takes a queue out of every table. Its calls and send-backs find it gone.
@@ -257,9 +314,14 @@ impl Client {
         for timer in crate::group::AssignedQueue::timers(epoch) {
             self.timers.cancel(timer);
         }
+        self.locks.forget(epoch, &queue);
         self.give_memory_back(queue.process_queue.held_bytes());
         if let Some(group) = self.groups.get_mut(queue.group) {
-            group.topics[queue.topic_index].held.remove(&queue.queue);
+            if queue.is_leaving() {
+                group.leaving.remove(&queue.queue);
+            } else {
+                group.topics[queue.topic_index].held.remove(&queue.queue);
+            }
             if let Some(offset) = queue.commit.confirmed() {
                 group.last_committed.insert(queue.queue.clone(), offset);
             }
@@ -267,32 +329,31 @@ impl Client {
         Some(queue)
     }
 
-    fn note_releasing(&mut self, group: Epoch, queue: MessageQueue) {
-        if let Some(group) = self.groups.get_mut(group) {
-            group.releasing.insert(queue);
-        }
-    }
-
-    /// Sends what is left to commit. The group, when nobody can be asked: the release has
-    /// ended.
-    fn commit_last(&mut self, epoch: Epoch) -> Option<Epoch> {
-        let release = self.releases.get_mut(epoch)?;
-        let offset = release.next.take()?;
+    /// False when no answer will come.
+    fn commit_last(&mut self, epoch: Epoch) -> bool {
+        let Some(release) = self.releases.get_mut(epoch) else {
+            return false;
+        };
+        let Some(offset) = release.next.take() else {
+            return false;
+        };
         release.sent = offset;
         let (group, queue) = (release.group, release.queue.clone());
-        let id = self
-            .routes
-            .broker_id(&queue.broker_name)
-            .and_then(|broker| {
-                self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
-            });
+        let broker = self.routes.broker_id(&queue.broker_name);
+        let id = broker.and_then(|broker| {
+            self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
+        });
         if id.is_none() {
             let error = RequestError::Unreachable {
                 reason: "no address of the broker is known".to_owned(),
             };
-            return self.end_release(epoch, Err(error));
+            self.last_commit_failed(epoch, error);
+            return false;
         }
-        None
+        if let Some(release) = self.releases.get_mut(epoch) {
+            release.commits = true;
+        }
+        true
     }
 
     pub(crate) fn handle_final_commit(
@@ -301,35 +362,34 @@ impl Client {
         result: Result<(), RequestError>,
         now: Instant,
     ) {
-        let more = self
-            .releases
-            .get(epoch)
-            .is_some_and(|release| release.next.is_some());
-        let ended = match more {
-            true => self.commit_last(epoch),
-            false => self.end_release(epoch, result),
+        let Some(release) = self.releases.get_mut(epoch) else {
+            return;
         };
-        if let Some(group) = ended {
-            self.rebalance_soon(group, now);
-            self.leave_further(group);
+        release.commits = false;
+        if let Err(error) = result
+            && release.next.is_none()
+        {
+            self.last_commit_failed(epoch, error);
+        }
+        if let Some(group) = self.release_further(epoch) {
+            self.release_ended(group, now);
         }
     }
 
     /// Nobody tries again: the next owner may have committed more since.
-    fn end_release(&mut self, epoch: Epoch, result: Result<(), RequestError>) -> Option<Epoch> {
-        let release = self.releases.remove(epoch)?;
-        let group = self.groups.get_mut(release.group)?;
-        group.releasing.remove(&release.queue);
-        if let Err(error) = result {
+    fn last_commit_failed(&mut self, epoch: Epoch, error: RequestError) {
+        let Some(release) = self.releases.get(epoch) else {
+            return;
+        };
+        if let Some(group) = self.groups.get(release.group) {
             self.events.push_back(Event::CommitFailed {
                 consumer_group: Arc::clone(&group.name),
-                queue: release.queue,
+                queue: release.queue.clone(),
                 offset: release.sent,
                 last: true,
                 error,
             });
         }
-        Some(release.group)
     }
 
     /// Messages of the queue are being pulled or held back: it has begun.

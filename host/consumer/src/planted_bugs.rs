@@ -39,6 +39,22 @@ pub enum PlantedBug {
     DeadLetterTooEarly,
     /// The end of a pause ends nothing.
     PauseNeverEnds,
+    /// A refused lock is taken for a granted one.
+    ConsumeWithoutLock,
+    /// A lock that was not renewed is trusted for ever.
+    TrustExpiredLock,
+    /// What was committed before the lock is taken for what is committed under it.
+    OffsetBeforeLock,
+    /// A queue that is given back stays locked.
+    ForgetUnlock,
+    /// A queue is unlocked and committed while its call is under way.
+    UnlockUnderACall,
+    /// A queue that is consumed in order has several calls.
+    TwoCallsAtOnce,
+    /// What failed comes after what follows it.
+    LosePutBackOrder,
+    /// A failure of a queue that is consumed in order is not counted.
+    ForgetAttempts,
 }
 
 impl PlantedBug {

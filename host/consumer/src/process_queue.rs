@@ -8,6 +8,8 @@
 //! (RocketMQ: `ProcessQueue`), with one exception: an offset that is there already keeps
 //! its message instead of being consumed twice at once.
 
+mod in_order;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,6 +56,8 @@ enum RunState {
     Called(Epoch),
     /// Goes back to the broker, or waits here for another attempt. Always one message.
     Failed,
+    /// Orderly with auto-commit off: consumed, and not committed by the listener.
+    Uncommitted,
 }
 
 /// Neighbouring messages of a pull answer that are to be kept.
@@ -223,8 +227,22 @@ impl ProcessQueue {
         while self.runs.get(at)?.state != RunState::Free {
             at += 1;
         }
+        Some(self.take_from(at, messages_max, call, false))
+    }
+
+    /// Takes free messages of one topic from this run on, if asked only such as have
+    /// failed equally often.
+    fn take_from(
+        &mut self,
+        at: usize,
+        messages_max: u32,
+        call: Epoch,
+        equally_often: bool,
+    ) -> Taken {
+        let mut at = at;
         let topic = Arc::clone(&self.runs[at].topic);
         let first = self.runs[at].first;
+        let times = self.runs[at].local_reconsume_times;
         let mut span = TakenSpan {
             first,
             last: first,
@@ -233,7 +251,10 @@ impl ProcessQueue {
         let mut runs = Vec::with_capacity(1);
         while span.messages < messages_max {
             let Some(run) = self.runs.get(at) else { break };
-            if run.state != RunState::Free || run.topic != topic {
+            if run.state != RunState::Free
+                || run.topic != topic
+                || (equally_often && run.local_reconsume_times != times)
+            {
                 break;
             }
             let room = messages_max - span.messages;
@@ -254,7 +275,7 @@ impl ProcessQueue {
         }
         self.free_messages -= span.messages;
         self.free_from = span.last.next();
-        Some(Taken { runs, topic, span })
+        Taken { runs, topic, span }
     }
 
     /// A call ended and all its messages are finished. RocketMQ: `removeMessage`.

@@ -20,6 +20,7 @@ use crate::config::GroupConfig;
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::{AssignedQueue, Life, Phase};
+use crate::listener::ConsumeMode;
 use crate::planted_bugs::PlantedBug;
 use crate::request::{
     Destination, PullAnswer, PullMessage, PullStatus, Request, RequestError, RequestId, Response,
@@ -73,7 +74,9 @@ impl AssignedQueue {
             Some(FlowControl::Count)
         } else if queue.body_bytes() > config.pull_threshold_size_for_queue() {
             Some(FlowControl::Size)
-        } else if queue.span() > u64::from(config.consume_concurrently_max_span()) {
+        } else if config.mode() == ConsumeMode::Concurrently
+            && queue.span() > u64::from(config.consume_concurrently_max_span())
+        {
             Some(FlowControl::Span)
         } else {
             None
@@ -94,6 +97,10 @@ impl Client {
             return;
         };
         if matches!(pull, Pull::InFlight { .. }) {
+            return;
+        }
+        if queue.orderly.is_leaving {
+            *pull = Pull::Stopped;
             return;
         }
         match group.life {
@@ -178,6 +185,7 @@ impl Client {
         let failed = |queue: &AssignedQueue| match &queue.phase {
             Phase::Pulling(pull) => matches!(pull, Pull::Failed),
             Phase::Starting(start) => start.request.is_none(),
+            Phase::Locking(_) => false,
         };
         let queues = self.queues.iter().filter(|(_, queue)| failed(queue));
         for (epoch, _) in queues {
@@ -326,7 +334,7 @@ impl Client {
             .groups
             .get(queue.group)
             .is_some_and(|group| group.life.stays());
-        if !stays {
+        if !stays || queue.is_leaving() {
             // Whoever comes next gets it.
             queue.phase = Phase::Pulling(Pull::Stopped);
             return;

@@ -18,9 +18,10 @@ use crate::client::{Client, Purpose};
 use crate::config::AllocateError;
 use crate::epoch::Epoch;
 use crate::event::Event;
-use crate::group::AssignedQueue;
-use crate::offset::{Start, StartStep};
+use crate::group::{AssignedQueue, ConsumerGroup};
+use crate::offset::StartStep;
 use crate::planted_bugs::PlantedBug;
+use crate::queue_lock::QueueLock;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::RouteState;
 use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, timeout};
@@ -298,11 +299,11 @@ impl Client {
             self.assignment_changed(epoch, topic_index, now);
         }
         for (_, queue) in unwanted {
-            self.release_queue(queue);
+            self.give_queue_back(queue);
         }
         for queue in taken {
-            let start = Start::new(StartStep::Committed);
-            let queue = self.assign(epoch, topic_index, queue, start);
+            let step = StartStep::Committed;
+            let queue = self.assign(epoch, topic_index, queue, step, now);
             self.go_on_starting(queue, now);
         }
         waiting.is_empty()
@@ -314,15 +315,21 @@ impl Client {
         group: Epoch,
         topic_index: usize,
         queue: MessageQueue,
-        start: Start,
+        step: StartStep,
+        now: Instant,
     ) -> Epoch {
         let broker = self.routes.broker(&queue.broker_name);
+        let needs_lock = self
+            .groups
+            .get(group)
+            .is_some_and(ConsumerGroup::needs_locks);
         let epoch = self.queues.insert(AssignedQueue::new(
             group,
             topic_index,
             queue.clone(),
             broker,
-            start,
+            step,
+            needs_lock.then(|| QueueLock::new(now)),
         ));
         if let Some(group) = self.groups.get_mut(group) {
             let before = group.topics[topic_index].held.insert(queue, epoch);

@@ -10,6 +10,7 @@ mod encode;
 
 pub use decode::Expect;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +128,24 @@ pub enum Request {
         /// Unix milliseconds.
         timestamp_ms: u64,
     },
+    /// These queues are ours for the next minute, please.
+    LockBatch {
+        /// Us.
+        client_id: Arc<str>,
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Queues of one broker.
+        queues: BTreeSet<MessageQueue>,
+    },
+    /// These queues are anybody's.
+    UnlockBatch {
+        /// Us.
+        client_id: Arc<str>,
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Queues of one broker.
+        queues: BTreeSet<MessageQueue>,
+    },
     /// Deliver a message again later, or never.
     SendMessageBack(Box<SendMessageBack>),
     /// Store a message or a batch.
@@ -203,6 +222,8 @@ pub enum Response {
     Pull(PullAnswer),
     /// An end of a queue, or a point in time.
     Offset(QueueOffset),
+    /// The queues that are locked for us now, of those we asked for.
+    Locked(BTreeSet<MessageQueue>),
     /// Where the message was stored.
     Sent(SentMessage),
 }

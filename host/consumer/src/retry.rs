@@ -287,6 +287,7 @@ impl Client {
         }
         self.give_memory_back(held);
         self.finished(back.queue, now);
+        self.orderly_dead_letter_ended(back.queue, now);
         self.leave_further(back.group);
     }
 
@@ -326,6 +327,7 @@ impl Client {
                 });
             }
         }
+        self.orderly_dead_letter_ended(back.queue, now);
         self.leave_further(back.group);
     }
 

@@ -13,6 +13,7 @@ use crate::epoch::Epoch;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
 use crate::offset::Start;
 use crate::pull::Pull;
+use crate::queue_lock::LockObstacle;
 use crate::route::RouteState;
 
 /// All of one client.
@@ -150,6 +151,11 @@ pub struct QueueStatus {
 /// What a queue is doing, or why it does nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Activity {
+    /// An orderly group consumes a queue only under its broker's lock.
+    WaitsForLock {
+        /// Why it has not got it: another client has it, or the broker could not be asked.
+        obstacle: Option<String>,
+    },
     /// Finding out where to begin.
     Starting,
     /// It could not be found out; tried again soon.
@@ -170,6 +176,15 @@ pub enum Activity {
     NoBroker,
     /// Enough is fetched; goes on when messages are finished.
     FlowControl(FlowControl),
+    /// Its first message has failed and is tried again in a moment.
+    Suspended {
+        /// The message.
+        offset: QueueOffset,
+        /// Calls that failed.
+        attempts: u32,
+        /// Since the first of them.
+        lasted: Duration,
+    },
     /// By request.
     Paused,
     /// On its way out.
@@ -192,6 +207,19 @@ pub enum FlowControl {
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::WaitsForLock { obstacle: None } => f.write_str("asking its broker for the lock"),
+            Self::WaitsForLock {
+                obstacle: Some(obstacle),
+            } => write!(f, "waiting for its lock: {obstacle}"),
+            Self::Suspended {
+                offset,
+                attempts,
+                lasted,
+            } => write!(
+                f,
+                "suspended: message {offset} has failed {attempts} times in {} s and holds up the queue",
+                lasted.as_secs()
+            ),
             Self::Starting => f.write_str("finding out where to begin"),
             Self::StartFailed { error } => write!(f, "cannot find out where to begin: {error}"),
             Self::Pulling => f.write_str("pulling"),
@@ -317,6 +345,9 @@ impl Client {
                 group.rebalance.members
             ));
         }
+        for queue in group.leaving.keys() {
+            reasons.push(format!("{queue} is given back when its call has ended"));
+        }
         if group.life == Life::Draining {
             reasons.push(format!(
                 "stopping: {} calls and {} send-backs are under way",
@@ -367,16 +398,31 @@ fn queue_status(
         max_offset: queue.max_offset,
         since_last_pull: since(queue.pulled_at, now),
         since_last_consume: since(queue.consumed_at, now),
-        activity: activity(group, queue),
+        activity: activity(group, queue, now),
     }
 }
 
-fn activity(group: &ConsumerGroup, queue: &AssignedQueue) -> Activity {
+fn activity(group: &ConsumerGroup, queue: &AssignedQueue, now: Instant) -> Activity {
     if !group.life.stays() {
         return Activity::Stopping;
     }
     let error = || queue.last_error.clone().unwrap_or_default();
+    if let Some(row) = &queue.orderly.row {
+        return Activity::Suspended {
+            offset: row.offset,
+            attempts: row.attempts,
+            lasted: now - row.since,
+        };
+    }
     match &queue.phase {
+        Phase::Locking(_) => {
+            let obstacle = queue.lock.as_ref().and_then(|lock| lock.obstacle.as_ref());
+            let obstacle = obstacle.map(|obstacle| match obstacle {
+                LockObstacle::Refused => "another client has it".to_owned(),
+                LockObstacle::Failed(error) => format!("its broker cannot be asked: {error}"),
+            });
+            Activity::WaitsForLock { obstacle }
+        }
         Phase::Starting(Start { .. }) if queue.failures > 0 => {
             Activity::StartFailed { error: error() }
         }

@@ -1,7 +1,7 @@
 //! The ordered end of a group, and of the client.
 //!
 //! No more pulls, no more calls; wait for the calls and send-backs under way; store the
-//! last offsets and wait for the answers; no more heartbeats, and wait for those under
+//! last offsets, give back the locks, and wait for the answers; no more heartbeats, and wait for those under
 //! way; tell the brokers; gone. Whoever cannot wait for
 //! a call any longer answers for it that nothing happened. Offsets are stored before the
 //! brokers hear of the end: another member may ask for them at once.
@@ -45,7 +45,7 @@ impl Client {
             queue.is_ready = false;
             match &mut queue.phase {
                 // Nothing was begun, nothing is to be committed.
-                Phase::Starting(_) => {
+                Phase::Locking(_) | Phase::Starting(_) => {
                     self.release_queue(queue_epoch);
                 }
                 // The answer under way is thrown away when it comes.
@@ -187,6 +187,8 @@ impl Client {
             return;
         };
         debug_assert!(group.held().next().is_none(), "a group left with queues");
+        debug_assert!(group.leaving.is_empty(), "a group left with a call");
+        self.timers.cancel(Timer::Lock(epoch));
         self.group_names.remove(&group.name);
         for topic in &group.topics {
             if let Some(route) = self.routes.topics.get_mut(topic.topic) {

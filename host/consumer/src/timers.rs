@@ -45,6 +45,18 @@ pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_
 pub(crate) const PULL_DELAY_WHEN_CACHE_FLOW_CONTROL: Duration = Duration::from_millis(50);
 /// How long the broker may hold a pull. RocketMQ: `BROKER_SUSPEND_MAX_TIME_MILLIS`.
 pub(crate) const PULL_SUSPEND: Duration = Duration::from_secs(15);
+/// All locks of a group. RocketMQ: `rocketmq.client.rebalance.lockInterval`.
+pub(crate) const LOCK_RENEWAL: Duration = Duration::from_secs(20);
+/// A lock ends so long after it was asked for; brokers keep it twice as long. RocketMQ:
+/// `rocketmq.client.rebalance.lockMaxLiveTime`.
+pub(crate) const LOCK_LIVE_TIME: Duration = Duration::from_secs(30);
+/// While another client has the lock of a queue that is ours. RocketMQ: the delay of
+/// `RebalanceService#wakeup` when not all is locked.
+pub(crate) const LOCK_RETRY: Duration = Duration::from_millis(500);
+/// After a request for locks that failed.
+pub(crate) const LOCK_RETRY_WHEN_ERROR: Duration = Duration::from_secs(1);
+/// After an unlock that failed.
+pub(crate) const UNLOCK_RETRY: Duration = Duration::from_secs(1);
 /// Before a message is tried again that could not be sent back. RocketMQ:
 /// `ConsumeMessageConcurrentlyService#submitConsumeRequestLater`.
 pub(crate) const LOCAL_RETRY: Duration = Duration::from_secs(5);
@@ -59,6 +71,7 @@ pub(crate) mod timeout {
     pub(crate) const CONSUMER_LIST: Duration = Duration::from_secs(3);
     pub(crate) const CONSUMER_OFFSET: Duration = Duration::from_secs(5);
     pub(crate) const QUEUE_OFFSET: Duration = Duration::from_secs(6);
+    pub(crate) const LOCK: Duration = Duration::from_secs(1);
     pub(crate) const SEND_BACK: Duration = Duration::from_secs(5);
     pub(crate) const PULL: Duration = Duration::from_secs(30);
     pub(crate) const SEND: Duration = Duration::from_secs(3);
@@ -81,6 +94,12 @@ pub(crate) enum Timer {
     Queue(Epoch),
     /// Try messages again that could not be sent back.
     LocalRetry(Epoch),
+    /// Ask for the locks of a group.
+    Lock(Epoch),
+    /// Tell a broker again that a released queue is unlocked.
+    Unlock(Epoch),
+    /// The end of a queue's suspension.
+    Suspension(Epoch),
     /// A send has had its time.
     Send(Epoch),
 }

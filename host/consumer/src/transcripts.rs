@@ -3,6 +3,7 @@
 //! difference is for a person to judge.
 
 mod consume;
+mod orderly;
 mod publish;
 mod pull;
 mod rebalance;

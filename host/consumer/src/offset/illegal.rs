@@ -15,7 +15,7 @@ use protocol::{Instant, QueueOffset};
 use crate::client::Client;
 use crate::epoch::Epoch;
 use crate::event::{Event, StartPolicy};
-use crate::offset::{Start, StartStep};
+use crate::offset::StartStep;
 use crate::pull::Pull;
 use crate::timers::PULL_DELAY_WHEN_ERROR;
 
@@ -62,7 +62,7 @@ impl Client {
         let (group, topic_index) = (queue.group, queue.topic_index);
         if let Some(old) = self.forget_queue(epoch) {
             let step = StartStep::Commit(corrected, StartPolicy::Corrected);
-            let new = self.assign(group, topic_index, old.queue, Start::new(step));
+            let new = self.assign(group, topic_index, old.queue, step, now);
             if let Some(queue) = self.queues.get_mut(new) {
                 queue.fruitless = fruitless;
             }

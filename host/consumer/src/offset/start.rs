@@ -54,6 +54,10 @@ impl Client {
         let Some(queue) = self.queues.get(epoch) else {
             return;
         };
+        if let Phase::Locking(_) = queue.phase {
+            self.lock_soon(queue.group, now);
+            return;
+        }
         let Phase::Starting(Start {
             step,
             request: None,
@@ -256,7 +260,7 @@ impl Client {
         }
     }
 
-    fn start_pulling(
+    pub(crate) fn start_pulling(
         &mut self,
         epoch: Epoch,
         offset: QueueOffset,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::body::{ConsumerList, TopicRouteData};
+use protocol::body::{ConsumerList, LockBatchResponseBody, TopicRouteData};
 use protocol::code::response_code;
 use protocol::header::{
     GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, Header, PullMessageResponseHeader,
@@ -31,6 +31,7 @@ pub(super) enum Answer {
     MaxOffset,
     MinOffset,
     SearchOffset,
+    Locked,
     Sent,
 }
 
@@ -81,6 +82,9 @@ impl Expect {
             Answer::MaxOffset => offset(header::<GetMaxOffsetResponseHeader>(&command)?.offset),
             Answer::MinOffset => offset(header::<GetMinOffsetResponseHeader>(&command)?.offset),
             Answer::SearchOffset => offset(header::<SearchOffsetResponseHeader>(&command)?.offset),
+            Answer::Locked => LockBatchResponseBody::decode(&command.body)
+                .map(|body| Response::Locked(body.lock_ok_mq_set))
+                .map_err(malformed),
             Answer::Pull { body_bytes_max } => decode_pull(command, body_bytes_max),
             Answer::Sent => {
                 let header = header::<SendMessageResponseHeader>(&command)?;

@@ -1,5 +1,6 @@
 //! Requests as they go over the wire.
 
+use protocol::body::{LockBatchRequestBody, UnlockBatchRequestBody};
 use protocol::code::request_code;
 use protocol::header::{
     ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
@@ -113,6 +114,37 @@ impl Request {
                 }
                 .encode(),
             ),
+            Self::LockBatch {
+                client_id,
+                consumer_group,
+                queues,
+            } => {
+                let body = LockBatchRequestBody {
+                    client_id: client_id.to_string(),
+                    consumer_group: consumer_group.to_string(),
+                    mq_set: queues.clone(),
+                    only_this_broker: false,
+                };
+                return RemotingCommand::request(request_code::LOCK_BATCH_MQ, ExtFields::default())
+                    .with_body(body.encode());
+            }
+            Self::UnlockBatch {
+                client_id,
+                consumer_group,
+                queues,
+            } => {
+                let body = UnlockBatchRequestBody {
+                    client_id: client_id.to_string(),
+                    consumer_group: consumer_group.to_string(),
+                    mq_set: queues.clone(),
+                    only_this_broker: false,
+                };
+                return RemotingCommand::request(
+                    request_code::UNLOCK_BATCH_MQ,
+                    ExtFields::default(),
+                )
+                .with_body(body.encode());
+            }
             Self::SendMessageBack(back) => (
                 request_code::CONSUMER_SEND_MSG_BACK,
                 ConsumerSendMsgBackRequestHeader {
@@ -147,6 +179,7 @@ impl Request {
             Self::HeartBeat { .. }
             | Self::UnregisterClient { .. }
             | Self::UpdateConsumerOffset { .. }
+            | Self::UnlockBatch { .. }
             | Self::SendMessageBack(_) => Answer::Done,
             Self::GetConsumerListByGroup { .. } => Answer::ConsumerList,
             Self::QueryConsumerOffset { .. } => Answer::ConsumerOffset,
@@ -156,6 +189,7 @@ impl Request {
             Self::GetMaxOffset { .. } => Answer::MaxOffset,
             Self::GetMinOffset { .. } => Answer::MinOffset,
             Self::SearchOffset { .. } => Answer::SearchOffset,
+            Self::LockBatch { .. } => Answer::Locked,
             Self::SendMessage(_) => Answer::Sent,
         })
     }

@@ -1,6 +1,9 @@
 //! One line for each input and output.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use protocol::MessageQueue;
 
 use crate::listener::ConsumeRequest;
 use crate::request::{PendingRequest, Request, Response};
@@ -53,6 +56,8 @@ pub(super) fn request(number: usize, pending: &PendingRequest) -> String {
             queue,
             timestamp_ms,
         } => format!("SearchOffset {queue} at {timestamp_ms} ms"),
+        Request::LockBatch { queues, .. } => format!("LockBatch {}", listed(queues)),
+        Request::UnlockBatch { queues, .. } => format!("UnlockBatch {}", listed(queues)),
         Request::SendMessageBack(back) => format!(
             "SendMessageBack {} of {} at {}, level {}, at most {}",
             back.message_id,
@@ -120,6 +125,7 @@ pub(super) fn response(response: &Response) -> String {
         Response::ConsumerOffset(Some(offset)) | Response::Offset(offset) => {
             format!("offset {offset}")
         }
+        Response::Locked(queues) => format!("locked {}", listed(queues)),
         Response::Pull(answer) => format!(
             "{:?}, {} messages, next {}",
             answer.status,
@@ -127,5 +133,14 @@ pub(super) fn response(response: &Response) -> String {
             answer.next_begin_offset
         ),
         Response::Sent(sent) => format!("sent to queue {} at {}", sent.queue_id, sent.queue_offset),
+    }
+}
+
+fn listed(queues: &BTreeSet<MessageQueue>) -> String {
+    let queues: Vec<String> = queues.iter().map(MessageQueue::to_string).collect();
+    if queues.is_empty() {
+        "nothing".to_owned()
+    } else {
+        queues.join(", ")
     }
 }

@@ -1,6 +1,6 @@
 //! A client, a clock and a scripted other side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub struct Cluster {
     pub committed: BTreeMap<MessageQueue, u64>,
     /// Addresses of slaves by broker name; their id is 1.
     pub slaves: BTreeMap<String, Address>,
+    /// Queues that another client has locked.
+    pub locked_by_others: BTreeSet<MessageQueue>,
     /// Oldest and next offset of queues that are not empty.
     pub offsets: BTreeMap<MessageQueue, (u64, u64)>,
 }
@@ -81,7 +83,11 @@ impl Cluster {
                 offset(offsets(queue).0)
             }
             Request::GetMaxOffset { queue } => offset(offsets(queue).1),
-            Request::SendMessageBack(_) => Some(Ok(Response::Done)),
+            Request::LockBatch { queues, .. } => {
+                let free = queues.difference(&self.locked_by_others);
+                Some(Ok(Response::Locked(free.cloned().collect())))
+            }
+            Request::UnlockBatch { .. } | Request::SendMessageBack(_) => Some(Ok(Response::Done)),
             Request::SendMessage(send) => Some(Ok(Response::Sent(SentMessage {
                 msg_id: "OFFSETID".to_owned(),
                 queue_id: u32::try_from(send.header.queue_id).unwrap_or(0),

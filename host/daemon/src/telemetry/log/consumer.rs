@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::consumer::Event;
-use ::consumer::event::BadRecordAction;
+use ::consumer::event::{BadRecordAction, LockLoss};
 use tracing::{debug, error, info, warn};
 
 use crate::telemetry::repeats::Repeats;
@@ -200,6 +200,82 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             to,
         } => {
             error!(target: "consumer", %tenant, %consumer_group, %queue, %from, %to, "the broker's stored offset went back from {from} to {to}");
+        }
+        Event::QueueLocked {
+            consumer_group,
+            queue,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, "queue {queue} is locked for us");
+        }
+        Event::QueueLockRefused {
+            consumer_group,
+            queue,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, %queue, "queue {queue} is still locked by another client; asking for its lock until it is free");
+        }
+        Event::QueueLockFailed {
+            consumer_group,
+            queue,
+            error,
+        } => {
+            if let Some(untold) = admit("lock", queue) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "cannot ask for the lock of {queue}, trying again: {error}");
+            }
+        }
+        Event::QueueLockLost {
+            consumer_group,
+            queue,
+            loss,
+        } => {
+            if let Some(untold) = admit("lock lost", queue) {
+                let how = match loss {
+                    LockLoss::Refused => "another client has it, or the broker has forgotten it",
+                    LockLoss::Expired => "it could not be renewed in time",
+                };
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "lost the lock of {queue} ({how}); what was fetched is dropped, and consuming goes on from what is committed when it is locked again");
+            }
+        }
+        Event::QueueUnlocked {
+            consumer_group,
+            queue,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, "queue {queue} is unlocked");
+        }
+        Event::UnlockFailed {
+            consumer_group,
+            queue,
+            error,
+        } => {
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, "cannot tell the broker that {queue} is unlocked, its next owner may have to wait for a minute: {error}");
+        }
+        Event::QueueBlocked {
+            consumer_group,
+            queue,
+            offset,
+            attempts,
+            lasted,
+        } => {
+            let seconds = lasted.as_secs();
+            error!(target: "consumer", %tenant, %consumer_group, %queue, %offset, attempts, seconds, "queue {queue} is blocked: message {offset} has failed {attempts} times in {seconds} s, and nothing behind it is consumed; repair its listener, or set max_reconsume_times");
+        }
+        Event::QueueUnblocked {
+            consumer_group,
+            queue,
+            offset,
+            attempts,
+            lasted,
+        } => {
+            let seconds = lasted.as_secs();
+            info!(target: "consumer", %tenant, %consumer_group, %queue, %offset, attempts, seconds, "queue {queue} goes on: message {offset} is behind us after {attempts} failures in {seconds} s");
+        }
+        Event::StatusWithoutMeaning {
+            consumer_group,
+            queue,
+            status,
+        } => {
+            if let Some(untold) = admit("status", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "the listener answered {status:?} though auto_commit is on; taken for a success");
+            }
         }
         Event::GroupPaused { consumer_group } => {
             info!(target: "consumer", %tenant, %consumer_group, "group \"{consumer_group}\" is paused");
