@@ -233,7 +233,7 @@ impl Client {
             Purpose::SendBack(back) => self.handle_send_back(back, done(result), now),
             Purpose::Send(send) => self.handle_send(send, result, now),
             Purpose::Unregister(group, peer, tries) => {
-                self.handle_unregistered(group, peer, tries, done(result));
+                self.handle_unregistered(group, peer, tries, &done(result));
             }
         }
         self.settle(now);

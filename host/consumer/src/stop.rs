@@ -161,7 +161,7 @@ impl Client {
         epoch: Epoch,
         peer: Epoch,
         tries: u32,
-        result: Result<(), RequestError>,
+        result: &Result<(), RequestError>,
     ) {
         let unheard = matches!(
             result,
