@@ -23,6 +23,11 @@ use crate::offset::Release;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;
 use crate::publish::{OutgoingMessage, SendError, SendMode, SendResult};
+use crate::pull_task::run::PullTasks;
+use crate::pull_task::{
+    PullTaskId, PullTaskRequest, PullTaskResult, PullerAnswer, PullerRequest, PullerRequestId,
+    QueuePullerError,
+};
 use crate::queue_lock::QueueLocks;
 use crate::rebalance::Rebalance;
 use crate::request::{
@@ -96,6 +101,7 @@ pub struct Client {
     /// Groups with messages to hand out and calls to spare, in turn.
     pub(crate) ready_groups: VecDeque<Epoch>,
     pub(crate) calls: EpochTable<Call>,
+    pub(crate) pull_tasks: PullTasks,
     pub(crate) send_backs: SendBacks,
     pub(crate) sends: EpochTable<Send>,
     pub(crate) next_send: u64,
@@ -136,6 +142,8 @@ pub(crate) enum Purpose {
     Start(Epoch),
     /// A queue.
     Pull(Epoch),
+    /// What a run of a pull task asked.
+    Puller(Epoch),
     /// A queue, and what is committed.
     Commit(Epoch, QueueOffset),
     /// A release.
@@ -178,6 +186,7 @@ impl Client {
             buffer_waiters: VecDeque::new(),
             ready_groups: VecDeque::new(),
             calls: EpochTable::default(),
+            pull_tasks: PullTasks::default(),
             send_backs: SendBacks::default(),
             sends: EpochTable::default(),
             next_send: 0,
@@ -224,6 +233,7 @@ impl Client {
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
             Purpose::Start(queue) => self.handle_start(queue, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
+            Purpose::Puller(asked) => self.handle_puller(asked, result, now),
             Purpose::Commit(queue, offset) => self.handle_commit(queue, offset, done(result)),
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, done(result), now);
@@ -272,6 +282,18 @@ impl Client {
         self.settle(now);
     }
 
+    /// What came of a run of a pull task. Late ones change nothing but the group's number
+    /// of calls.
+    pub fn handle_pull_task_result(
+        &mut self,
+        id: PullTaskId,
+        result: PullTaskResult,
+        now: Instant,
+    ) {
+        self.pull_task_result(id, result, now);
+        self.settle(now);
+    }
+
     /// Time has come to `poll_timeout`, or passed it.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.end_expired_locks(now);
@@ -315,11 +337,6 @@ impl Client {
                 what: "broadcasting",
             });
         }
-        if config.pull_task_interval().is_some() {
-            return Err(SubscribeError::Unsupported {
-                what: "scheduled pull",
-            });
-        }
         let group = self.new_group(config, now);
         let name = Arc::clone(&group.name);
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
@@ -342,9 +359,10 @@ impl Client {
         let unix_ms = i64::try_from(self.clock.unix_ms(now)).unwrap_or(i64::MAX);
         let retry_topic = topic::retry_topic(config.consumer_group());
         let retry = protocol::subscription::SubscriptionData::all(&retry_topic);
+        let retry = config.reads_retry_topic().then_some((retry, true));
         let subscriptions = config.subscriptions().iter().map(|s| (s.clone(), false));
         let mut topics = Vec::new();
-        for (mut subscription, is_retry) in subscriptions.chain([(retry, true)]) {
+        for (mut subscription, is_retry) in subscriptions.chain(retry) {
             subscription.sub_version = unix_ms;
             let topic = self.routes.topic(&subscription.topic);
             topics.push(GroupTopic {
@@ -441,6 +459,19 @@ impl Client {
         id
     }
 
+    /// A run of a pull task asks something of its queue. The answer comes from
+    /// `poll_puller_answer`, exactly once.
+    pub fn ask_queue(
+        &mut self,
+        run: PullTaskId,
+        request: PullerRequest,
+        now: Instant,
+    ) -> PullerRequestId {
+        let id = self.ask_queue_of_run(run, request, now);
+        self.settle(now);
+        id
+    }
+
     /// The next request to be sent.
     pub fn poll_request(&mut self) -> Option<PendingRequest> {
         self.requests.pop_front()
@@ -450,6 +481,18 @@ impl Client {
     /// here is under way.
     pub fn poll_consume_request(&mut self) -> Option<Arc<ConsumeRequest>> {
         self.next_consume_request(self.now)
+    }
+
+    /// The next run of a pull task; as with `poll_consume_request`.
+    pub fn poll_pull_task(&mut self) -> Option<Arc<PullTaskRequest>> {
+        self.next_pull_task(self.now)
+    }
+
+    /// The next answer to what a run asked.
+    pub fn poll_puller_answer(
+        &mut self,
+    ) -> Option<(PullerRequestId, Result<PullerAnswer, QueuePullerError>)> {
+        self.pull_tasks.requests.answers.pop_front()
     }
 
     /// The outcome of a send.

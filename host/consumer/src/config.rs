@@ -229,6 +229,11 @@ impl GroupConfig {
         self.pull_task_interval
     }
 
+    /// What fails comes again from the group's retry topic.
+    pub(crate) fn reads_retry_topic(&self) -> bool {
+        self.pull_task_interval.is_none()
+    }
+
     /// Properties added to every dead letter beside its reason.
     pub fn dead_letter_properties(&self) -> &[(String, String)] {
         &self.dead_letter_properties

@@ -97,7 +97,11 @@ impl Client {
             && group.may_call()
         {
             group.is_ready = true;
-            self.ready_groups.push_back(epoch);
+            if group.config.pull_task_interval().is_some() {
+                self.pull_tasks.ready_groups.push_back(epoch);
+            } else {
+                self.ready_groups.push_back(epoch);
+            }
         }
     }
 

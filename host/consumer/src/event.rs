@@ -148,6 +148,30 @@ pub enum Event {
         /// From hand-over to answer.
         elapsed: Duration,
     },
+    /// A run of a queue's pull task has ended.
+    PullTaskRan {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Messages that it pulled.
+        messages: u32,
+        /// From hand-over to answer.
+        elapsed: Duration,
+        /// Why it failed, if it did; the next run comes later then.
+        failure: Option<String>,
+    },
+    /// A guest set the offset of its queue back.
+    OffsetSetBack {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Where it stood.
+        from: QueueOffset,
+        /// Where it stands now.
+        to: QueueOffset,
+    },
     /// A listener's answer had outcomes for another number of messages.
     OutcomesMismatched {
         /// The group.

@@ -18,6 +18,7 @@ use crate::epoch::Epoch;
 use crate::offset::{CommitState, Start, StartStep};
 use crate::process_queue::ProcessQueue;
 use crate::pull::{BadRecord, Pull};
+use crate::pull_task::run::Task;
 use crate::queue_lock::{QueueLock, Unlock};
 use crate::rebalance::Rebalance;
 use crate::route::BrokerId;
@@ -123,6 +124,8 @@ pub(crate) struct AssignedQueue {
     /// Whom the broker told us to ask.
     pub(crate) preferred_broker: u64,
     pub(crate) bad_record: Option<BadRecord>,
+    /// The message at which the last answer to a pull task ended, since it is damaged.
+    pub(crate) damaged: Option<QueueOffset>,
     /// Failed pulls or starts in a row, and why.
     pub(crate) failures: u32,
     /// There was an event for this row.
@@ -149,6 +152,8 @@ pub(crate) enum Phase {
     Starting(Start),
     /// Pulling, or held back from it.
     Pulling(Pull),
+    /// Worked by a pull task, which pulls for itself.
+    Task(Task),
 }
 
 impl ConsumerGroup {
@@ -189,6 +194,7 @@ impl AssignedQueue {
             is_ready: false,
             preferred_broker: 0,
             bad_record: None,
+            damaged: None,
             failures: 0,
             failure_told: false,
             last_error: None,

@@ -226,7 +226,10 @@ impl Client {
             .groups
             .iter()
             .filter(|(_, group)| group.since_version > before)
-            .map(|(epoch, group)| (epoch, group.topics.last().map(|topic| topic.topic)))
+            .map(|(epoch, group)| {
+                let retry_topic = group.topics.iter().find(|topic| topic.is_retry);
+                (epoch, retry_topic.map(|topic| topic.topic))
+            })
             .collect();
         for (group, retry_topic) in groups {
             if let Some(topic) = retry_topic {
@@ -274,7 +277,10 @@ impl Client {
                 config::ConsumeFromWhere::FirstOffset => ConsumeFromWhere::FirstOffset,
                 config::ConsumeFromWhere::Timestamp(_) => ConsumeFromWhere::Timestamp,
             }),
-            consume_type: Some(ConsumeType::Passively),
+            consume_type: Some(match group.config.pull_task_interval() {
+                Some(_) => ConsumeType::Actively,
+                None => ConsumeType::Passively,
+            }),
             group_name: group.name.to_string(),
             message_model: Some(match group.config.message_model() {
                 MessageModel::Clustering => body::MessageModel::Clustering,

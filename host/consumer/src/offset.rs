@@ -19,7 +19,6 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
-use crate::group::Phase;
 use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::Unlock;
 use crate::request::{Destination, Request, RequestError, RequestId};
@@ -55,6 +54,16 @@ impl CommitState {
         self.confirmed = Some(offset);
     }
 
+    /// Says where it stands, also back; returns where it stood.
+    fn set(&mut self, offset: QueueOffset) -> Option<QueueOffset> {
+        let before = self.finished.replace(offset);
+        if before > self.finished {
+            // Whatever the broker has, it is not this.
+            self.confirmed = None;
+        }
+        before
+    }
+
     /// Moves on, never back. True when it moved.
     fn advance(&mut self, offset: QueueOffset) -> bool {
         let moves = self.finished.is_some_and(|finished| offset > finished);
@@ -66,9 +75,11 @@ impl CommitState {
 
     /// The broker has stored this.
     pub(crate) fn confirm(&mut self, offset: QueueOffset) {
-        debug_assert!(Some(offset) <= self.finished, "confirmed beyond finished");
-        self.confirmed = self.confirmed.max(Some(offset));
         self.failing = false;
+        // Beyond only when it was set back since it was sent.
+        if Some(offset) <= self.finished {
+            self.confirmed = self.confirmed.max(Some(offset));
+        }
     }
 
     /// What the broker does not know.
@@ -114,10 +125,39 @@ impl Client {
             let end = queue.process_queue.finished_offset();
             queue.next_offset.max(end.unwrap_or_default())
         });
-        if !queue.commit.advance(finished) || queue.commit.listed {
+        if queue.commit.advance(finished) {
+            self.offset_changed(epoch, now);
+        }
+    }
+
+    /// A guest says where the offset of its queue stands. It may go back: that is the
+    /// guest's word, and told.
+    pub(crate) fn set_offset(&mut self, epoch: Epoch, offset: QueueOffset, now: Instant) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let before = queue.commit.set(offset);
+        if let Some(from) = before.filter(|&before| before > offset)
+            && let Some(group) = self.groups.get(queue.group)
+        {
+            self.events.push_back(Event::OffsetSetBack {
+                consumer_group: Arc::clone(&group.name),
+                queue: queue.queue.clone(),
+                from,
+                to: offset,
+            });
+        }
+        self.offset_changed(epoch, now);
+    }
+
+    /// The broker is to hear of it.
+    fn offset_changed(&mut self, epoch: Epoch, now: Instant) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        if std::mem::replace(&mut queue.commit.listed, true) {
             return;
         }
-        queue.commit.listed = true;
         self.changed_offsets.push(epoch);
         if !self.timers.is_set(Timer::PersistOffsets) {
             self.timers
@@ -247,7 +287,7 @@ impl Client {
         }
         let release = self.begin_release(Release {
             group: queue.group,
-            next: unconfirmed.filter(|&offset| Some(offset) > sent),
+            next: unconfirmed.filter(|&offset| Some(offset) != sent),
             sent: sent.or(unconfirmed).unwrap_or_default(),
             commits: sent.is_some(),
             unlock,
@@ -390,12 +430,6 @@ impl Client {
                 error,
             });
         }
-    }
-
-    /// Messages of the queue are being pulled or held back: it has begun.
-    pub(crate) fn is_started(&self, epoch: Epoch) -> bool {
-        let queue = self.queues.get(epoch);
-        queue.is_some_and(|queue| matches!(queue.phase, Phase::Pulling(_)))
     }
 }
 

@@ -55,6 +55,10 @@ pub enum PlantedBug {
     LosePutBackOrder,
     /// A failure of a queue that is consumed in order is not counted.
     ForgetAttempts,
+    /// After a run that failed the pull task never runs again.
+    FailedTaskDies,
+    /// A run whose queue is gone sets the offset of whatever stands in its place.
+    TrustReleasedPuller,
 }
 
 impl PlantedBug {

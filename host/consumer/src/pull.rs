@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::group::{AssignedQueue, Life, Phase};
 use crate::listener::ConsumeMode;
 use crate::planted_bugs::PlantedBug;
+use crate::pull_task::run::Task;
 use crate::request::{
     Destination, PullAnswer, PullMessage, PullStatus, Request, RequestError, RequestId, Response,
 };
@@ -150,6 +151,7 @@ impl Client {
             commit_offset,
             commit,
             suspend: PULL_SUSPEND,
+            subscription: None,
             sub_version: topic.pull_version,
             expression_type: "TAG",
             body_bytes_max: self.config.body_bytes_max,
@@ -185,7 +187,7 @@ impl Client {
         let failed = |queue: &AssignedQueue| match &queue.phase {
             Phase::Pulling(pull) => matches!(pull, Pull::Failed),
             Phase::Starting(start) => start.request.is_none(),
-            Phase::Locking(_) => false,
+            Phase::Locking(_) | Phase::Task(_) => false,
         };
         let queues = self.queues.iter().filter(|(_, queue)| failed(queue));
         for (epoch, _) in queues {
@@ -195,20 +197,23 @@ impl Client {
 
     /// The end of a pause.
     pub(crate) fn resume_pull(&mut self, epoch: Epoch, now: Instant) {
-        let queue = self.queues.get(epoch);
-        if queue.is_some_and(|queue| matches!(queue.phase, Phase::Pulling(Pull::Paused)))
-            && !self.has_bug(PlantedBug::PauseNeverEnds)
-        {
-            self.pull(epoch, now);
+        if self.has_bug(PlantedBug::PauseNeverEnds) {
+            return;
+        }
+        match self.queues.get(epoch).map(|queue| &queue.phase) {
+            Some(Phase::Pulling(Pull::Paused)) => self.pull(epoch, now),
+            Some(Phase::Task(Task::Paused)) => self.task_due(epoch),
+            _ => {}
         }
     }
 
     /// The timer of a queue.
     pub(crate) fn queue_due(&mut self, epoch: Epoch, now: Instant) {
-        if self.is_started(epoch) {
-            self.pull(epoch, now);
-        } else {
-            self.go_on_starting(epoch, now);
+        match self.queues.get(epoch).map(|queue| &queue.phase) {
+            Some(Phase::Pulling(_)) => self.pull(epoch, now),
+            Some(Phase::Task(_)) => self.task_due(epoch),
+            Some(Phase::Locking(_) | Phase::Starting(_)) => self.go_on_starting(epoch, now),
+            None => {}
         }
     }
 

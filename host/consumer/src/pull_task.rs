@@ -4,8 +4,11 @@
 //! A group with a `pull_task_interval` has no listener. Each of its queues has one task
 //! that follows the rebalance; its runs come one after the other, and what is pulled and
 //! where the offset stands is the guest's word alone. The rules make
-//! [`PullTaskRequest`]s and take [`PullTaskResult`]s; in between the guest works through
-//! a [`QueuePuller`]. RocketMQ: `MQPullConsumerScheduleService`, `DefaultMQPullConsumer`.
+//! [`PullTaskRequest`]s (`run`) and take [`PullTaskResult`]s; in between the guest works
+//! through a [`QueuePuller`] (`puller`). RocketMQ: `MQPullConsumerScheduleService`, `DefaultMQPullConsumer`.
+
+pub(crate) mod puller;
+pub(crate) mod run;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,10 +93,8 @@ pub enum QueuePullerError {
     #[error("the queue is no longer ours")]
     Released,
     /// The expression is not one.
-    #[error("expression \"{sub_expression}\": {reason}")]
+    #[error("{reason}")]
     IllegalExpression {
-        /// As given.
-        sub_expression: String,
         /// What is wrong with it.
         reason: String,
     },
@@ -119,6 +120,44 @@ pub enum QueuePullerError {
     #[error("the broker: {0}")]
     Broker(#[from] RequestError),
 }
+
+/// What a run asks of its queue; [`QueuePuller`] as data, for whoever carries it to the
+/// rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PullerRequest {
+    /// [`QueuePuller::pull`]
+    Pull(QueuePull),
+    /// [`QueuePuller::fetch_consume_offset`]
+    FetchConsumeOffset,
+    /// [`QueuePuller::update_consume_offset`]
+    UpdateConsumeOffset(QueueOffset),
+    /// [`QueuePuller::min_offset`]
+    MinOffset,
+    /// [`QueuePuller::max_offset`]
+    MaxOffset,
+    /// [`QueuePuller::search_offset`]
+    SearchOffset {
+        /// Unix milliseconds.
+        timestamp_ms: u64,
+    },
+}
+
+/// The answer to a [`PullerRequest`].
+#[derive(Clone, Debug)]
+pub enum PullerAnswer {
+    /// To a pull.
+    Pulled(QueuePullResult),
+    /// To the question for the group's offset.
+    ConsumeOffset(Option<QueueOffset>),
+    /// The group's offset was set.
+    Updated,
+    /// To the question for an end of the queue, or a time in it.
+    Offset(QueueOffset),
+}
+
+/// Names one [`PullerRequest`] of one client; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PullerRequestId(pub(crate) u64);
 
 /// An answer under way. Dropping it takes no notice of the answer.
 pub type QueuePullerFuture<T> = Pin<Box<dyn Future<Output = Result<T, QueuePullerError>> + Send>>;

@@ -304,9 +304,19 @@ impl Client {
         for queue in taken {
             let step = StartStep::Committed;
             let queue = self.assign(epoch, topic_index, queue, step, now);
-            self.go_on_starting(queue, now);
+            self.begin_queue(queue, now);
         }
         waiting.is_empty()
+    }
+
+    fn begin_queue(&mut self, epoch: Epoch, now: Instant) {
+        let group = self.queues.get(epoch).map(|queue| queue.group);
+        let group = group.and_then(|group| self.groups.get(group));
+        if group.is_some_and(|group| group.config.pull_task_interval().is_some()) {
+            self.begin_task(epoch);
+        } else {
+            self.go_on_starting(epoch, now);
+        }
     }
 
     /// A new assignment, with an epoch of its own.

@@ -171,6 +171,8 @@ pub struct PullMessage {
     pub commit: bool,
     /// How long the broker may hold the request; zero: not at all.
     pub suspend: Duration,
+    /// The expression, when it counts in place of what heartbeats announced.
+    pub subscription: Option<Arc<str>>,
     /// Version of the subscription; the broker must know at least this one.
     pub sub_version: i64,
     /// `TAG` or `SQL92`.

@@ -13,6 +13,7 @@ use crate::epoch::Epoch;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
 use crate::offset::Start;
 use crate::pull::Pull;
+use crate::pull_task::run::Task;
 use crate::queue_lock::LockObstacle;
 use crate::route::RouteState;
 
@@ -185,6 +186,17 @@ pub enum Activity {
         /// Since the first of them.
         lasted: Duration,
     },
+    /// Its pull task runs.
+    TaskRuns,
+    /// Between two runs of its pull task.
+    TaskWaits,
+    /// The last run failed; the next one comes soon.
+    TaskFailed {
+        /// Why.
+        error: String,
+    },
+    /// Its pull task is due.
+    TaskDue,
     /// By request.
     Paused,
     /// On its way out.
@@ -238,6 +250,15 @@ impl fmt::Display for Activity {
             Self::FlowControl(FlowControl::Buffer) => {
                 f.write_str("the tenant's buffer_bytes are used up, waiting for listeners")
             }
+            Self::TaskRuns => f.write_str("its pull task runs"),
+            Self::TaskWaits => f.write_str("between two runs of its pull task"),
+            Self::TaskFailed { error } => {
+                write!(
+                    f,
+                    "the last run of its pull task failed, trying again: {error}"
+                )
+            }
+            Self::TaskDue => f.write_str("its pull task is due, waiting for a free call"),
             Self::Paused => f.write_str("paused"),
             Self::Stopping => f.write_str("stopping"),
         }
@@ -436,6 +457,11 @@ fn activity(group: &ConsumerGroup, queue: &AssignedQueue, now: Instant) -> Activ
         Phase::Pulling(Pull::NoBroker) => Activity::NoBroker,
         Phase::Pulling(Pull::FlowControl(threshold)) => Activity::FlowControl(*threshold),
         Phase::Pulling(Pull::Paused) => Activity::Paused,
-        Phase::Pulling(Pull::Stopped) => Activity::Stopping,
+        Phase::Pulling(Pull::Stopped) | Phase::Task(Task::Stopped) => Activity::Stopping,
+        Phase::Task(Task::Running) => Activity::TaskRuns,
+        Phase::Task(Task::Waiting) => Activity::TaskWaits,
+        Phase::Task(Task::Failed) => Activity::TaskFailed { error: error() },
+        Phase::Task(Task::Due) => Activity::TaskDue,
+        Phase::Task(Task::Paused) => Activity::Paused,
     }
 }

@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::group::{Life, Phase};
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
 use crate::pull::Pull;
+use crate::pull_task::run::Task;
 use crate::request::{Destination, Request, RequestError};
 use crate::timers::{Timer, Timers, timeout};
 
@@ -51,6 +52,9 @@ impl Client {
                 // The answer under way is thrown away when it comes.
                 Phase::Pulling(Pull::InFlight { .. }) => {}
                 Phase::Pulling(pull) => *pull = Pull::Stopped,
+                // The run under way is awaited, as every call is.
+                Phase::Task(Task::Running) => {}
+                Phase::Task(task) => *task = Task::Stopped,
             }
         }
         self.leave_further(epoch);

@@ -38,6 +38,9 @@ pub(crate) const REBALANCE_MIN: Duration = Duration::from_secs(1);
 pub(crate) const PERSIST_OFFSETS: Duration = Duration::from_secs(5);
 /// After a failed pull or start. RocketMQ: `pullTimeDelayMillsWhenException`.
 pub(crate) const PULL_DELAY_WHEN_ERROR: Duration = Duration::from_secs(1);
+/// After a run of a pull task that failed, unless its interval is longer. RocketMQ:
+/// `MQPullConsumerScheduleService#pullTimeDelayMillsWhenException`.
+pub(crate) const PULL_TASK_DELAY_WHEN_FAILED: Duration = Duration::from_secs(1);
 /// When the broker asks to slow down. RocketMQ: `PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL`.
 pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_millis(20);
 /// Between two looks for memory while queues wait for some and there is some. RocketMQ:
@@ -74,6 +77,8 @@ pub(crate) mod timeout {
     pub(crate) const LOCK: Duration = Duration::from_secs(1);
     pub(crate) const SEND_BACK: Duration = Duration::from_secs(5);
     pub(crate) const PULL: Duration = Duration::from_secs(30);
+    /// Of a pull that does not wait for messages. RocketMQ: `consumerPullTimeoutMillis`.
+    pub(crate) const TASK_PULL: Duration = Duration::from_secs(10);
     pub(crate) const SEND: Duration = Duration::from_secs(3);
 }
 

@@ -6,6 +6,7 @@ mod consume;
 mod orderly;
 mod publish;
 mod pull;
+mod pull_task;
 mod rebalance;
 mod retry;
 mod route;
@@ -16,8 +17,8 @@ mod stop;
 use std::time::Duration;
 
 use expect_test::expect_file;
-use protocol::MessageQueue;
 use protocol::subscription::{ExpressionType, SubscriptionData};
+use protocol::{MessageQueue, QueueOffset};
 
 use crate::client::GroupId;
 use crate::config::{GroupConfig, GroupConfigBuilder};

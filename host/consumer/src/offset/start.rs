@@ -196,7 +196,7 @@ impl Client {
 
     /// Tells when the broker knows less than it confirmed to us before: it lost offsets,
     /// or somebody reset them.
-    fn note_step_back(&mut self, epoch: Epoch, offset: QueueOffset) {
+    pub(crate) fn note_step_back(&mut self, epoch: Epoch, offset: QueueOffset) {
         let Some(queue) = self.queues.get(epoch) else {
             return;
         };

@@ -204,6 +204,9 @@ impl PullMessage {
         if !self.suspend.is_zero() {
             sys_flag = sys_flag.with(PullSysFlag::SUSPEND);
         }
+        if self.subscription.is_some() {
+            sys_flag = sys_flag.with(PullSysFlag::SUBSCRIPTION);
+        }
         PullMessageRequestHeader {
             consumer_group: self.consumer_group.to_string(),
             topic: self.queue.topic.to_string(),
@@ -213,7 +216,7 @@ impl PullMessage {
             sys_flag: sys_flag.0,
             commit_offset: self.commit_offset.map_or(-1, QueueOffset::to_wire),
             suspend_timeout_millis: i64::try_from(self.suspend.as_millis()).unwrap_or(i64::MAX),
-            subscription: None,
+            subscription: self.subscription.as_deref().map(str::to_owned),
             sub_version: self.sub_version,
             expression_type: Some(self.expression_type.to_owned()),
             max_msg_bytes: Some(to_i32(self.max_msg_bytes)),

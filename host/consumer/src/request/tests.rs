@@ -49,6 +49,7 @@ fn requests_have_the_fields_that_java_sends() {
         commit_offset: Some(QueueOffset(number("commitOffset"))),
         commit: true,
         suspend: Duration::from_secs(15),
+        subscription: None,
         sub_version: header["subVersion"].parse().expect("a number"),
         expression_type: "TAG",
         body_bytes_max: 1,

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use protocol::MessageQueue;
 
-use crate::listener::ConsumeRequest;
+use crate::listener::{ConsumeRequest, MessageRun};
+use crate::pull_task::{PullerAnswer, QueuePullerError};
 use crate::request::{PendingRequest, Request, Response};
 
 /// `#4 -> 10.0.0.1:10911 PullMessage …`
@@ -45,8 +46,12 @@ pub(super) fn request(number: usize, pending: &PendingRequest) -> String {
                 Some(offset) if pull.commit => format!(", commits {offset}"),
                 _ => String::new(),
             };
+            let wanted = match &pull.subscription {
+                Some(expression) => format!(", of {expression}"),
+                None => String::new(),
+            };
             format!(
-                "PullMessage {} from {}, at most {}{commit}",
+                "PullMessage {} from {}, at most {}{wanted}{commit}",
                 pull.queue, pull.queue_offset, pull.max_msg_nums
             )
         }
@@ -94,7 +99,13 @@ pub(super) fn call(number: usize, request: &ConsumeRequest) -> String {
         request.topic,
         request.message_queue
     );
-    for run in &request.runs {
+    line.push_str(&runs(&request.runs));
+    line
+}
+
+fn runs(runs: &[MessageRun]) -> String {
+    let mut line = String::new();
+    for run in runs {
         let first = run.batch.message(run.range.start).queue_offset();
         let last = run.batch.message(run.range.end - 1).queue_offset();
         let local = match run.local_reconsume_times {
@@ -108,6 +119,21 @@ pub(super) fn call(number: usize, request: &ConsumeRequest) -> String {
         }
     }
     line
+}
+
+pub(super) fn puller_answer(answer: &Result<PullerAnswer, QueuePullerError>) -> String {
+    match answer {
+        Ok(PullerAnswer::Pulled(result)) => format!(
+            "{:?}, next {}, queue {} to {}, messages:{}",
+            result.status,
+            result.next_begin_offset,
+            result.min_offset,
+            result.max_offset,
+            runs(&result.runs)
+        ),
+        Ok(answer) => format!("{answer:?}"),
+        Err(error) => format!("error: {error}"),
+    }
 }
 
 pub(super) fn response(response: &Response) -> String {

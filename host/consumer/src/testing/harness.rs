@@ -15,6 +15,7 @@ use crate::client::{Client, GroupId};
 use crate::config::{ClientConfig, GroupConfig};
 use crate::listener::{ConsumeRequest, ConsumeResult};
 use crate::publish::{OutgoingMessage, SendMode};
+use crate::pull_task::{PullTaskId, PullTaskRequest, PullTaskResult, PullerRequest};
 use crate::request::{
     PendingRequest, PullAnswer, PullStatus, Request, RequestError, Response, SentMessage,
     ServerRequest, ServerRequestId,
@@ -152,6 +153,7 @@ pub struct Harness {
     requests_seen: usize,
     calls: Vec<(usize, Arc<ConsumeRequest>)>,
     calls_seen: usize,
+    runs: Vec<(usize, Arc<PullTaskRequest>)>,
     commits: Vec<(MessageQueue, u64)>,
 }
 
@@ -185,6 +187,7 @@ impl Harness {
             requests_seen: 0,
             calls: Vec::new(),
             calls_seen: 0,
+            runs: Vec::new(),
             commits: Vec::new(),
         }
     }
@@ -374,6 +377,50 @@ impl Harness {
         self.drain();
     }
 
+    /// A run of a pull task asks something of its queue.
+    ///
+    /// # Panics
+    /// When there is no such run under way.
+    pub fn ask(&mut self, run: usize, request: PullerRequest) {
+        let id = self.run(run).id;
+        self.ask_as(id, run, request);
+    }
+
+    /// The same for a run that may have ended.
+    pub fn ask_as(&mut self, id: PullTaskId, run: usize, request: PullerRequest) {
+        self.input(&format!("run {run} asks: {request:?}"));
+        self.client.ask_queue(id, request, self.now);
+        self.drain();
+    }
+
+    /// What came of a run.
+    ///
+    /// # Panics
+    /// When there is no such run under way.
+    pub fn run_result(&mut self, run: usize, result: PullTaskResult) {
+        let id = self.run(run).id;
+        self.runs.retain(|(number, _)| *number != run);
+        self.input(&format!("result of run {run}: {result:?}"));
+        self.client.handle_pull_task_result(id, result, self.now);
+        self.drain();
+    }
+
+    /// A run under way.
+    ///
+    /// # Panics
+    /// When there is no such run.
+    pub fn run(&self, run: usize) -> Arc<PullTaskRequest> {
+        let found = self.runs.iter().find(|(number, _)| *number == run);
+        Arc::clone(&found.expect("a run under way").1)
+    }
+
+    /// Runs under way, with their numbers.
+    pub fn numbered_runs(&self) -> impl Iterator<Item = (usize, Arc<PullTaskRequest>)> {
+        self.runs
+            .iter()
+            .map(|(number, request)| (*number, Arc::clone(request)))
+    }
+
     /// Open requests as lines.
     pub fn open_requests(&self) -> Vec<String> {
         let lines = self.requests.iter();
@@ -464,6 +511,20 @@ impl Harness {
             let line = describe::call(self.calls_seen, &request);
             self.written.push_str(&format!("  {line}\n"));
             self.calls.push((self.calls_seen, request));
+        }
+        while self.calls.len() + self.runs.len() < self.permits {
+            let Some(request) = self.client.poll_pull_task() else {
+                break;
+            };
+            self.calls_seen += 1;
+            let (number, queue) = (self.calls_seen, &request.message_queue);
+            self.written.push_str(&format!("  run {number}: {queue}\n"));
+            self.runs.push((number, request));
+        }
+        while let Some((_, answer)) = self.client.poll_puller_answer() {
+            let answer = describe::puller_answer(&answer);
+            self.written
+                .push_str(&format!("  the run gets: {answer}\n"));
         }
         while let Some((_, result)) = self.client.poll_send_result() {
             self.written.push_str(&format!("  sent: {result:?}\n"));

@@ -119,6 +119,33 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             debug!(target: "consumer", %tenant, %consumer_group, %queue, %first_offset, done, failed, ?elapsed, "consumed");
         }
+        Event::PullTaskRan {
+            consumer_group,
+            queue,
+            messages,
+            elapsed,
+            failure: None,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, messages, ?elapsed, "pull task ran");
+        }
+        Event::PullTaskRan {
+            consumer_group,
+            queue,
+            failure: Some(failure),
+            ..
+        } => {
+            if let Some(untold) = admit("pull task", queue) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "a run of the queue's pull task failed, the next one comes in a moment: {failure}");
+            }
+        }
+        Event::OffsetSetBack {
+            consumer_group,
+            queue,
+            from,
+            to,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, %queue, %from, %to, "the plugin set the queue's offset back from {from} to {to}");
+        }
         Event::OutcomesMismatched {
             consumer_group,
             expected,
