@@ -9,8 +9,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, Mac};
-use sha1::Sha1;
+use ring::hmac;
 
 use crate::command::RemotingCommand;
 
@@ -91,8 +90,8 @@ impl Credentials {
 /// Base64 of the HMAC-SHA1 of the values by name, an earlier signature left out, and the
 /// body.
 fn signature(secret_key: &str, command: &RemotingCommand) -> String {
-    let mut mac =
-        Hmac::<Sha1>::new_from_slice(secret_key.as_bytes()).expect("HMAC takes keys of any length");
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret_key.as_bytes());
+    let mut mac = hmac::Context::with_key(&key);
     let fields = command.ext_fields.iter().flat_map(|fields| fields.iter());
     let mut fields: Vec<_> = fields.filter(|(name, _)| *name != SIGNATURE).collect();
     // Names are ASCII: bytes and Java's UTF-16 sort alike.
@@ -101,7 +100,7 @@ fn signature(secret_key: &str, command: &RemotingCommand) -> String {
         mac.update(value.unwrap_or_default().as_bytes());
     }
     mac.update(&command.body);
-    STANDARD.encode(mac.finalize().into_bytes())
+    STANDARD.encode(mac.sign())
 }
 
 impl fmt::Debug for Credentials {
