@@ -54,6 +54,8 @@ pub(crate) struct Peer {
     sent_at: Option<Instant>,
     /// Version that it took on its present connection; 0 is none.
     pub(crate) confirmed: u64,
+    /// Version that it may have read on its present connection, whatever it answered.
+    pub(crate) announced: u64,
     failing: bool,
     pub(crate) last_error: Option<String>,
 }
@@ -67,6 +69,7 @@ impl Peer {
             owed: false,
             sent_at: None,
             confirmed: 0,
+            announced: 0,
             failing: false,
             last_error: None,
         }
@@ -157,6 +160,7 @@ impl Client {
         let version = self.announcement.version;
         if let Some(peer) = self.routes.peers.get_mut(epoch) {
             peer.heartbeat = Some((id, version));
+            peer.announced = version;
             peer.owed = false;
             peer.sent_at = Some(now);
         }
@@ -204,6 +208,7 @@ impl Client {
                     RequestError::Unreachable { .. } | RequestError::Disconnected { .. }
                 ) {
                     peer.confirmed = 0;
+                    peer.announced = 0;
                 }
                 peer.owed = true;
                 if !std::mem::replace(&mut peer.failing, true) {
@@ -261,6 +266,7 @@ impl Client {
         };
         if let Some(peer) = self.routes.peers.get_mut(epoch) {
             peer.confirmed = 0;
+            peer.announced = 0;
         }
         self.owe_heartbeat(epoch);
     }

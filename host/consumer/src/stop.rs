@@ -108,7 +108,8 @@ impl Client {
         }
     }
 
-    /// Tells every broker that knows the group. The last group takes our name as a sender
+    /// Tells every broker that may know the group, those whose answer to the heartbeat was
+    /// lost among them. The last group takes our name as a sender
     /// with it.
     fn unregister(&mut self, epoch: Epoch) {
         let Some(group) = self.groups.get(epoch) else {
@@ -119,7 +120,7 @@ impl Client {
             .routes
             .peers
             .iter()
-            .filter(|(_, peer)| peer.confirmed >= since)
+            .filter(|(_, peer)| peer.announced >= since)
             .map(|(epoch, _)| epoch)
             .collect();
         let count = peers.len();

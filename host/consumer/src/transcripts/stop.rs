@@ -172,3 +172,22 @@ fn a_broker_that_does_not_hear_of_a_groups_end_is_told_again() {
     assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
     assert!(t.open_requests().iter().all(|r| !r.contains("Unregister")));
 }
+
+#[test]
+fn a_broker_hears_of_the_end_although_its_answer_to_the_heartbeat_was_lost() {
+    // Given a broker that read a heartbeat naming G2, and whose answer did not come.
+    let (mut t, _) = pulling(group("T1"));
+    let other = GroupConfig::builder("G2").subscription(SubscriptionData::all("T1"));
+    let other = t.subscribe(config(other));
+    t.settle_but(&["HeartBeat", "PullMessage"]);
+    t.wait(Duration::from_millis(10));
+    t.answer("HeartBeat", Err(RequestError::Timeout));
+    t.forget_transcript();
+    // When G2 leaves and G1 stays.
+    t.does("unsubscribe G2", |client, now| {
+        client.unsubscribe(other, now);
+    });
+    // Then the broker is told, or it would list us in G2 as long as G1 lives.
+    t.settle_but(&["HeartBeat", "PullMessage"]);
+    check("stop_heartbeat_answer_lost", &t);
+}
