@@ -20,6 +20,7 @@ use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel};
 use crate::offset::Release;
+use crate::pause::Pauses;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;
 use crate::publish::{OutgoingMessage, SendError, SendMode, SendResult};
@@ -36,6 +37,9 @@ use crate::request::{
 };
 use crate::retry::SendBacks;
 use crate::route::Routes;
+use crate::server_request::RunningInfo;
+use crate::server_request::direct::DirectCalls;
+use crate::statistics::Statistics;
 use crate::timers::{Timer, Timers};
 use crate::unix_clock::UnixClock;
 
@@ -105,6 +109,8 @@ pub struct Client {
     pub(crate) send_backs: SendBacks,
     pub(crate) sends: EpochTable<Send>,
     pub(crate) next_send: u64,
+    /// There may be drains that are not at their end.
+    pub(crate) has_drains: bool,
     pub(crate) stopping: bool,
     pub(crate) stopped: bool,
 
@@ -113,6 +119,8 @@ pub struct Client {
     pub(crate) events: VecDeque<Event>,
     pub(crate) send_results: VecDeque<(SendId, Result<Vec<SendResult>, SendError>)>,
     pub(crate) answers: VecDeque<(ServerRequestId, RemotingCommand)>,
+    pub(crate) running_infos: VecDeque<RunningInfo>,
+    pub(crate) direct_calls: DirectCalls,
 
     #[cfg(any(test, feature = "testing"))]
     pub(crate) planted_bug: Option<crate::planted_bugs::PlantedBug>,
@@ -190,6 +198,7 @@ impl Client {
             send_backs: SendBacks::default(),
             sends: EpochTable::default(),
             next_send: 0,
+            has_drains: false,
             stopping: false,
             stopped: false,
             in_flight: EpochTable::default(),
@@ -197,6 +206,8 @@ impl Client {
             events: VecDeque::new(),
             send_results: VecDeque::new(),
             answers: VecDeque::new(),
+            running_infos: VecDeque::new(),
+            direct_calls: DirectCalls::default(),
             #[cfg(any(test, feature = "testing"))]
             planted_bug: None,
             kept_runs: Vec::new(),
@@ -373,12 +384,14 @@ impl Client {
                 is_retry,
                 first_queues: None,
                 not_allocated: None,
+                statistics: Statistics::default(),
                 held: BTreeMap::new(),
             });
         }
         ConsumerGroup {
             name: Arc::clone(config.consumer_group()),
             config,
+            subscribed_at: now,
             topics,
             life: Life::Running,
             since_version: self.announcement.version + 1,
@@ -392,6 +405,7 @@ impl Client {
             orderly_calls: BTreeSet::new(),
             last_committed: BTreeMap::new(),
             send_backs: 0,
+            pauses: Pauses::default(),
             unregistering: 0,
         }
     }
@@ -400,36 +414,6 @@ impl Client {
     /// unregister; then `Event::GroupLeft`.
     pub fn unsubscribe(&mut self, group: GroupId, now: Instant) {
         self.leave(group.0);
-        self.settle(now);
-    }
-
-    /// Stops the pulls of a group; what was fetched is still consumed.
-    pub fn pause(&mut self, group: GroupId, now: Instant) {
-        if let Some(group) = self.groups.get_mut(group.0)
-            && group.life == Life::Running
-        {
-            group.life = Life::Paused;
-            self.events.push_back(Event::GroupPaused {
-                consumer_group: Arc::clone(&group.name),
-            });
-        }
-        self.settle(now);
-    }
-
-    /// Ends a pause.
-    pub fn resume(&mut self, group: GroupId, now: Instant) {
-        if let Some(paused) = self.groups.get_mut(group.0)
-            && paused.life == Life::Paused
-        {
-            paused.life = Life::Running;
-            self.events.push_back(Event::GroupResumed {
-                consumer_group: Arc::clone(&paused.name),
-            });
-            let held: Vec<Epoch> = paused.held().collect();
-            for queue in held {
-                self.resume_pull(queue, now);
-            }
-        }
         self.settle(now);
     }
 
@@ -523,12 +507,13 @@ impl Client {
     }
 
     /// What every input ends with: sends what it has made due.
-    fn settle(&mut self, now: Instant) {
+    pub(crate) fn settle(&mut self, now: Instant) {
         debug_assert!(self.now <= now, "time went back");
         self.now = now;
         self.end_expired_locks(now);
         self.wake_buffer_waiters(now);
         self.send_waiting_back(now);
+        self.drain_further();
         self.send_owed_heartbeats(now);
         self.tell_when_stopped();
     }

@@ -51,6 +51,10 @@ impl CallTime {
         });
     }
 
+    pub(crate) fn mean(self) -> Option<Duration> {
+        self.0
+    }
+
     fn is_short(self) -> bool {
         self.0.is_some_and(|mean| mean < SHORT_CALL)
     }
@@ -106,6 +110,9 @@ impl Client {
     }
 
     pub(crate) fn next_consume_request(&mut self, now: Instant) -> Option<Arc<ConsumeRequest>> {
+        if let Some(request) = self.next_direct_request(now) {
+            return Some(request);
+        }
         let two_calls = self.has_bug(PlantedBug::TwoCallsAtOnce);
         let any_order = two_calls || self.has_bug(PlantedBug::LosePutBackOrder);
         while let Some(epoch) = self.ready_groups.pop_front() {
@@ -183,6 +190,9 @@ impl Client {
         result: &ConsumeResult,
         now: Instant,
     ) {
+        if self.consumed_directly(id, result, now) {
+            return;
+        }
         let Some(call) = self.calls.remove(Epoch::from_u64(id.0)) else {
             self.events.push_back(Event::StaleConsumeResult {
                 consumer_group: None,

@@ -9,6 +9,7 @@ use protocol::{Address, MessageQueue, QueueOffset};
 
 use crate::config::AllocateError;
 use crate::listener::OrderlyStatus;
+use crate::pause::{PauseKind, PauseScope};
 use crate::request::RequestError;
 
 /// Something that happened in a client.
@@ -172,6 +173,15 @@ pub enum Event {
         /// Where it stands now.
         to: QueueOffset,
     },
+    /// A message was consumed at the wish of an operator (309); nothing else came of it.
+    ConsumedDirectly {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// RocketMQ's word for the outcome: `CR_SUCCESS`, `CR_LATER` and so on.
+        result: &'static str,
+        /// From hand-over to answer.
+        elapsed: Duration,
+    },
     /// A listener's answer had outcomes for another number of messages.
     OutcomesMismatched {
         /// The group.
@@ -258,15 +268,30 @@ pub enum Event {
         /// What is stored now.
         to: QueueOffset,
     },
-    /// Pulls of the group stop; what was fetched is still consumed.
-    GroupPaused {
+    /// Nothing more is fetched; what was fetched is still consumed.
+    Paused {
         /// The group.
         consumer_group: Arc<str>,
+        /// All of it, or a part.
+        scope: PauseScope,
+        /// Whether its end is waited for.
+        kind: PauseKind,
+        /// Who asked, for people.
+        by: Arc<str>,
     },
-    /// Pulls of the group go on.
-    GroupResumed {
+    /// A drain is at its end: everything fetched is finished, the offsets are stored.
+    Drained {
         /// The group.
         consumer_group: Arc<str>,
+        /// All of it, or a part.
+        scope: PauseScope,
+    },
+    /// A pause or drain has ended: by request, or since the paused queue was given back.
+    Resumed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// All of it, or a part.
+        scope: PauseScope,
     },
     /// The queue is ours: its orderly group may consume it.
     QueueLocked {

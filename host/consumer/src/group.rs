@@ -16,12 +16,15 @@ use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
 use crate::epoch::Epoch;
 use crate::offset::{CommitState, Start, StartStep};
+use crate::pause::Pauses;
 use crate::process_queue::ProcessQueue;
 use crate::pull::{BadRecord, Pull};
 use crate::pull_task::run::Task;
 use crate::queue_lock::{QueueLock, Unlock};
 use crate::rebalance::Rebalance;
+use crate::request::RequestError;
 use crate::route::BrokerId;
+use crate::statistics::Statistics;
 use crate::timers::Timer;
 
 /// One consumer group of this client.
@@ -29,6 +32,7 @@ use crate::timers::Timer;
 pub(crate) struct ConsumerGroup {
     pub(crate) name: Arc<str>,
     pub(crate) config: GroupConfig,
+    pub(crate) subscribed_at: Instant,
     /// As configured, then the retry topic.
     pub(crate) topics: Vec<GroupTopic>,
     pub(crate) life: Life,
@@ -52,6 +56,8 @@ pub(crate) struct ConsumerGroup {
     pub(crate) last_committed: BTreeMap<MessageQueue, QueueOffset>,
     /// Messages on their way back to the broker.
     pub(crate) send_backs: u32,
+    /// What holds its pulls back by request.
+    pub(crate) pauses: Pauses,
     /// Brokers that have not yet heard that it leaves.
     pub(crate) unregistering: u32,
 }
@@ -60,7 +66,6 @@ pub(crate) struct ConsumerGroup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Life {
     Running,
-    Paused,
     /// No pulls, no new calls; waits for those under way.
     Draining,
     /// Waits for its last offsets to be stored.
@@ -78,7 +83,7 @@ pub(crate) enum Life {
 impl Life {
     /// Not on its way out.
     pub(crate) fn stays(self) -> bool {
-        matches!(self, Self::Running | Self::Paused)
+        matches!(self, Self::Running)
     }
 
     /// Heartbeats name it.
@@ -103,6 +108,7 @@ pub(crate) struct GroupTopic {
     pub(crate) first_queues: Option<Vec<MessageQueue>>,
     /// Why the last attempt to divide its queues failed.
     pub(crate) not_allocated: Option<AllocateError>,
+    pub(crate) statistics: Statistics,
     /// Queues that are ours.
     pub(crate) held: BTreeMap<MessageQueue, Epoch>,
 }
@@ -130,7 +136,9 @@ pub(crate) struct AssignedQueue {
     pub(crate) failures: u32,
     /// There was an event for this row.
     pub(crate) failure_told: bool,
-    pub(crate) last_error: Option<String>,
+    pub(crate) last_error: Option<RequestError>,
+    /// Why the last run of its pull task failed, if it did.
+    pub(crate) task_error: Option<String>,
     /// Illegal offsets, or empty answers that came at once, in a row.
     pub(crate) fruitless: u32,
     /// Messages that wait here for another attempt, soonest first.
@@ -198,6 +206,7 @@ impl AssignedQueue {
             failures: 0,
             failure_told: false,
             last_error: None,
+            task_error: None,
             fruitless: 0,
             local_retries: VecDeque::new(),
             lock,

@@ -30,7 +30,7 @@
 //! Reading order: `client`, `config`, `listener` and `request` (what crosses the border);
 //! `timers` (what can happen by itself); `route`, `heartbeat`, `rebalance` (how queues
 //! become ours); `offset`, `pull`, `process_queue`, `consume`, `retry` (the way of a
-//! message); `publish` (sending); `stop`.
+//! message); `publish` (sending); `pause`, `stop`.
 
 pub mod client;
 pub mod config;
@@ -56,7 +56,9 @@ mod consume;
 pub mod publish;
 mod retry;
 
+pub mod pause;
 mod server_request;
+mod statistics;
 mod stop;
 
 pub mod event;
@@ -75,8 +77,10 @@ mod transcripts;
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{ClientConfig, ConsumeFromWhere, GroupConfig};
 pub use event::Event;
+pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{
     Destination, Expect, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,
     ServerRequestId,
 };
+pub use server_request::RunningInfo;
 pub use status::ClientStatus;

@@ -229,4 +229,10 @@ pub trait MessageListener: Send + Sync + 'static {
     /// Consumes the messages of one request. It keeps the request's `consume_timeout`
     /// itself, for each call of the guest. Dropping the future kills the call.
     fn consume_message(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture;
+
+    /// What runs the listener now, for people: names and values that tools show beside the
+    /// settings of its group. Asked for rarely; must not wait.
+    fn properties(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }

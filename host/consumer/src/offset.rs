@@ -198,6 +198,22 @@ impl Client {
         true
     }
 
+    /// Tells the broker now, unless that has just failed. True when there is nothing to be
+    /// told.
+    pub(crate) fn commit_at_once(&mut self, epoch: Epoch) -> bool {
+        let Some(queue) = self.queues.get(epoch) else {
+            return true;
+        };
+        if queue.commit.unconfirmed().is_none() {
+            return true;
+        }
+        // What has just failed is tried again by the next round.
+        if !queue.commit.failing {
+            self.commit_changed(epoch);
+        }
+        false
+    }
+
     pub(crate) fn request_commit(
         &mut self,
         purpose: Purpose,

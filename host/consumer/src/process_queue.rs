@@ -397,6 +397,11 @@ impl ProcessQueue {
         self.runs.front().map(|run| run.first)
     }
 
+    /// The highest unfinished offset.
+    pub(crate) fn last(&self) -> Option<QueueOffset> {
+        self.runs.back().map(|run| run.last)
+    }
+
     /// Everything below is finished: the head, or the offset after the highest one ever
     /// put. `None` before anything was put. RocketMQ: `removeMessage`'s return value.
     pub(crate) fn finished_offset(&self) -> Option<QueueOffset> {

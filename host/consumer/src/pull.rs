@@ -61,7 +61,7 @@ pub(crate) enum Pull {
     NoBroker,
     /// Over a threshold; finished messages ask again.
     FlowControl(FlowControl),
-    /// The group is paused; its end asks again.
+    /// By request; its end asks again.
     Paused,
     /// The group leaves.
     Stopped,
@@ -105,11 +105,11 @@ impl Client {
             return;
         }
         match group.life {
-            Life::Running => {}
-            Life::Paused => {
+            Life::Running if group.pauses.of(&queue.queue).is_some() => {
                 *pull = Pull::Paused;
                 return;
             }
+            Life::Running => {}
             Life::Draining | Life::Committing | Life::Silent { .. } | Life::Unregistering => {
                 *pull = Pull::Stopped;
                 return;
@@ -344,6 +344,12 @@ impl Client {
             queue.phase = Phase::Pulling(Pull::Stopped);
             return;
         }
+        let group = self.groups.get(queue.group);
+        if group.is_some_and(|group| group.pauses.of(&queue.queue).is_some()) {
+            // Asked for again when the pause ends.
+            queue.phase = Phase::Pulling(Pull::Paused);
+            return;
+        }
         let requested = queue.next_offset;
         match answer.status {
             PullStatus::OffsetIllegal => {
@@ -351,6 +357,12 @@ impl Client {
                 return;
             }
             PullStatus::Found => {
+                let (group, topic_index) = (queue.group, queue.topic_index);
+                let messages = answer.batch.as_ref().map_or(0, |batch| batch.len() as u64);
+                if let Some(group) = self.groups.get_mut(group) {
+                    let statistics = &mut group.topics[topic_index].statistics;
+                    statistics.add_pull(messages, now - asked_at, now);
+                }
                 if !self.keep_answer(epoch, answer, now) {
                     return;
                 }
@@ -388,7 +400,7 @@ impl Client {
         let topic = group.topics[queue.topic_index].topic;
         let code = error.code();
         queue.failures += 1;
-        queue.last_error = Some(error.to_string());
+        queue.last_error = Some(error.clone());
         match code {
             Some(response_code::FLOW_CONTROL | GO_AWAY) => {
                 let at = now + PULL_DELAY_WHEN_BROKER_FLOW_CONTROL;

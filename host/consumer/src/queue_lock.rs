@@ -87,6 +87,11 @@ impl QueueLock {
         }
     }
 
+    /// The end of its life, if it is or was ours.
+    pub(crate) fn live_until(&self) -> Option<Instant> {
+        self.live_until
+    }
+
     /// RocketMQ: `ProcessQueue#isLockExpired`, the other way round.
     pub(crate) fn is_live(&self, now: Instant) -> bool {
         self.live_until.is_some_and(|until| now < until)

@@ -14,6 +14,7 @@ use protocol::{MessageQueue, QueueOffset};
 use crate::client::GroupId;
 use crate::config::{ConsumeFromWhere, GroupConfig};
 use crate::listener::{ConcurrentlyStatus, ConsumeRequest, ConsumeResult, MessageOutcome};
+use crate::pause::{PauseKind, PauseScope};
 use crate::request::{PullMessage, PullStatus, Request, RequestError, Response};
 use crate::testing::{CLIENT_ID, Cluster, Harness, TestMessage, batch, found, refused};
 
@@ -124,10 +125,12 @@ impl World {
                 let paused = self.paused;
                 self.t.does("pause or resume", |client, now| {
                     if paused {
-                        client.pause(group, now);
+                        let by = "somebody".into();
+                        client.pause(group, &PauseScope::Group, PauseKind::Pause, &by, now)
                     } else {
-                        client.resume(group, now);
+                        client.resume(group, &PauseScope::Group, now)
                     }
+                    .expect("a group that is there");
                 });
             }
             _ => self.t.permits = self.random.usize(1..8),
@@ -139,8 +142,10 @@ impl World {
         self.t.cluster.members = vec![CLIENT_ID.to_owned()];
         self.t.permits = usize::MAX;
         let group = self.group;
-        self.t
-            .does("resume", |client, now| client.resume(group, now));
+        self.t.does("resume", |client, now| {
+            // Not paused is as good.
+            client.resume(group, &PauseScope::Group, now).ok()
+        });
         self.t.notify_members_changed("G1");
         for _ in 0..400 {
             self.answer_all();

@@ -33,8 +33,8 @@ pub(crate) struct Rebalance {
     /// Somebody asked while the query was under way.
     again: bool,
     last: Option<Instant>,
-    /// Members when last heard of.
-    pub(crate) members: usize,
+    /// Client ids of the members when last heard of, in the order that queues are divided.
+    pub(crate) members: Vec<String>,
     /// Why the last one changed nothing.
     pub(crate) obstacle: Option<String>,
     /// Another client has our id.
@@ -170,11 +170,11 @@ impl Client {
             self.members_unknown(epoch, reason, now);
             return;
         }
-        group.rebalance.members = members.len();
-        group.rebalance.obstacle = None;
-        group.rebalance.identity_clash = ours > 1;
         let mut members = members;
         members.sort_by(|a, b| allocate::java_order(a, b));
+        group.rebalance.members.clone_from(&members);
+        group.rebalance.obstacle = None;
+        group.rebalance.identity_clash = ours > 1;
         let balanced = self.divide_topics(epoch, &members, now);
         if again || !balanced {
             self.rebalance_soon(epoch, now);
@@ -298,8 +298,9 @@ impl Client {
             });
             self.assignment_changed(epoch, topic_index, now);
         }
-        for (_, queue) in unwanted {
+        for (message_queue, queue) in unwanted {
             self.give_queue_back(queue);
+            self.end_pause_of(epoch, &message_queue);
         }
         for queue in taken {
             let step = StartStep::Committed;

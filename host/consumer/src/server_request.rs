@@ -1,5 +1,11 @@
-//! What brokers ask of us. Served: 40 (members changed) and 221 (offsets in memory); all
-//! else is refused in the words of the protocol.
+//! What brokers ask of us. Served: 40 (members changed), 221 (offsets in memory), 307 (how
+//! is a group doing), 309 (consume this message now); 326 (the reply to a request that we
+//! never make) is taken and dropped; all else is refused in the words of the protocol.
+
+pub(crate) mod direct;
+pub(crate) mod running_info;
+
+pub use running_info::RunningInfo;
 
 use protocol::body::GetConsumerStatusBody;
 use protocol::code::{request_code, response_code};
@@ -16,16 +22,25 @@ impl Client {
     pub(crate) fn serve(&mut self, request: ServerRequest, now: Instant) {
         let ServerRequest { id, from, command } = request;
         let answer = match command.code {
-            request_code::NOTIFY_CONSUMER_IDS_CHANGED => self.members_changed(&command, now),
-            request_code::GET_CONSUMER_STATUS_FROM_CLIENT => self.consumer_status(&command),
+            request_code::NOTIFY_CONSUMER_IDS_CHANGED => Some(self.members_changed(&command, now)),
+            request_code::GET_CONSUMER_STATUS_FROM_CLIENT => Some(self.consumer_status(&command)),
+            request_code::GET_CONSUMER_RUNNING_INFO => self.running_info(id, &command, now),
+            request_code::CONSUME_MESSAGE_DIRECTLY => self.consume_directly(id, &command, now),
+            request_code::PUSH_REPLY_MESSAGE_TO_CLIENT => {
+                let taken = RemotingCommand::response_to(&command, response_code::SUCCESS);
+                Some(taken)
+            }
             code => {
                 self.events
                     .push_back(Event::ServerRequestRefused { from, code });
-                RemotingCommand::response_to(&command, response_code::REQUEST_CODE_NOT_SUPPORTED)
-                    .with_remark(format!("request type {code} not supported"))
+                let refused = response_code::REQUEST_CODE_NOT_SUPPORTED;
+                let refused = RemotingCommand::response_to(&command, refused);
+                Some(refused.with_remark(format!("request type {code} not supported")))
             }
         };
-        if !command.is_oneway() {
+        if let Some(answer) = answer
+            && !command.is_oneway()
+        {
             self.answers.push_back((id, answer));
         }
     }

@@ -35,6 +35,10 @@ impl Client {
         group.life = Life::Draining;
         group.ready.clear();
         self.timers.cancel(Timer::Rebalance(epoch));
+        self.forget_direct_calls(epoch);
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
         let held: Vec<Epoch> = group.held().collect();
         for queue_epoch in held {
             for timer in crate::group::AssignedQueue::timers(queue_epoch) {

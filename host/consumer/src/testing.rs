@@ -11,4 +11,4 @@ mod messages;
 
 pub use crate::planted_bugs::PlantedBug;
 pub use harness::{CLIENT_ID, Cluster, Harness, found, refused};
-pub use messages::{TestMessage, batch, garbage_after};
+pub use messages::{TestMessage, batch, garbage_after, stored};

@@ -142,6 +142,11 @@ impl Timers {
         self.at.contains_key(&timer)
     }
 
+    /// When it is due, if it is set.
+    pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
+        self.at.get(&timer).copied()
+    }
+
     /// The next timer that is due, taken out.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
         let &(at, timer) = self.due.first()?;

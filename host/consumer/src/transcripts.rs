@@ -4,6 +4,7 @@
 
 mod consume;
 mod orderly;
+mod pause;
 mod publish;
 mod pull;
 mod pull_task;
@@ -12,17 +13,19 @@ mod retry;
 mod route;
 mod server_request;
 mod start;
+mod status;
 mod stop;
 
 use std::time::Duration;
 
 use expect_test::expect_file;
 use protocol::subscription::{ExpressionType, SubscriptionData};
-use protocol::{MessageQueue, QueueOffset};
+use protocol::{Instant, MessageQueue, QueueOffset};
 
-use crate::client::GroupId;
+use crate::client::{Client, GroupId};
 use crate::config::{GroupConfig, GroupConfigBuilder};
 use crate::listener::{ConcurrentlyStatus, ConsumeResult};
+use crate::pause::{PauseKind, PauseScope};
 use crate::testing::{Harness, TestMessage};
 
 fn seconds(seconds: u64) -> Duration {
@@ -78,6 +81,17 @@ fn queue(text: &str) -> MessageQueue {
     let (topic, rest) = text.split_once('@').expect("topic@broker:id");
     let (broker, id) = rest.split_once(':').expect("topic@broker:id");
     MessageQueue::new(topic, broker, id.parse().expect("a number"))
+}
+
+fn pause(client: &mut Client, group: GroupId, now: Instant) {
+    let by = "somebody".into();
+    let paused = client.pause(group, &PauseScope::Group, PauseKind::Pause, &by, now);
+    paused.expect("a group that can be paused");
+}
+
+fn resume(client: &mut Client, group: GroupId, now: Instant) {
+    let resumed = client.resume(group, &PauseScope::Group, now);
+    resumed.expect("a group that is paused");
 }
 
 fn check(name: &str, t: &Harness) {

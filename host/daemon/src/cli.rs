@@ -3,11 +3,13 @@
 //! The flags of one command stand in its own file in `commands/`; texts here and there
 //! are the help that people work from.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
+use crate::config;
 use crate::exit;
 use crate::output::OutputFormat;
 
@@ -27,7 +29,8 @@ First steps:
   mqlet send hello \"good morning\"    send a message to it, from a second terminal
   mqlet invoke plugins/hello/rust --body hi    one message, no broker
   mqlet check mqlet.toml             validate everything, open nothing
-  mqlet run mqlet.toml               consume from a RocketMQ cluster"
+  mqlet run mqlet.toml               consume from a RocketMQ cluster
+  mqlet explain hello-group          why a running host does what it does"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -77,6 +80,12 @@ pub(crate) enum Command {
     Invoke(commands::invoke::InvokeArguments),
     Broker(commands::broker::BrokerArguments),
     Send(commands::send::SendArguments),
+    Groups(commands::groups::GroupsArguments),
+    Queues(commands::queues::QueuesArguments),
+    Explain(commands::explain::ExplainArguments),
+    Pause(commands::pause::PauseArguments),
+    Drain(commands::pause::DrainArguments),
+    Resume(commands::pause::ResumeArguments),
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.
@@ -104,6 +113,32 @@ pub(crate) struct HostArguments {
     /// How long calls under way may take to end when the host stops [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) drain_timeout: Option<String>,
+}
+
+/// How a command finds the running host.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which host")]
+pub(crate) struct ControlArguments {
+    /// The host's control socket [default: as its configuration says]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The host's configuration file, which says where its control socket is
+    /// [default: mqlet.toml, if there is one]
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl ControlArguments {
+    /// Where the host listens.
+    ///
+    /// # Errors
+    /// The configuration does not say.
+    pub(crate) fn socket(&self, global: &GlobalArguments) -> anyhow::Result<PathBuf> {
+        match &self.socket {
+            Some(socket) => Ok(socket.clone()),
+            None => config::control_socket(self.config.as_deref(), global),
+        }
+    }
 }
 
 /// Parses `key=value`; a property of a message.

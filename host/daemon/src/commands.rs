@@ -15,6 +15,14 @@ pub(crate) mod broker;
 
 pub(crate) mod send;
 
+pub(crate) mod groups;
+
+pub(crate) mod queues;
+
+pub(crate) mod explain;
+
+pub(crate) mod pause;
+
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -33,5 +41,11 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Invoke(arguments) => invoke::execute(&global, &arguments, &mut output),
         Command::Broker(arguments) => broker::execute(&global, arguments, &mut output),
         Command::Send(arguments) => send::execute(&global, arguments, &mut output),
+        Command::Groups(arguments) => groups::execute(&global, &arguments, &mut output),
+        Command::Queues(arguments) => queues::execute(&global, &arguments, &mut output),
+        Command::Explain(arguments) => explain::execute(&global, &arguments, &mut output),
+        Command::Pause(arguments) => pause::pause(&global, &arguments, &mut output),
+        Command::Drain(arguments) => pause::drain(&global, &arguments, &mut output),
+        Command::Resume(arguments) => pause::resume(&global, &arguments, &mut output),
     }
 }

@@ -18,7 +18,7 @@ use plugin_lifecycle::manifest::{Manifest, folder};
 use plugin_lifecycle::problem::Problem;
 use protocol::Address;
 
-use crate::cli::LogFormat;
+use crate::cli::{GlobalArguments, HostArguments, LogFormat};
 
 /// What a command reads when it is given no file.
 pub(crate) const CONFIG_FILE_NAME: &str = "mqlet.toml";
@@ -49,8 +49,19 @@ pub(crate) struct HostConfig {
     pub(crate) cache_dir: PathBuf,
     /// What must outlive the process.
     pub(crate) state_dir: PathBuf,
+    /// Where commands reach the host.
+    pub(crate) control: ControlConfig,
     /// How long calls under way may take to end.
     pub(crate) drain_timeout: Duration,
+}
+
+/// `[control]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ControlConfig {
+    /// Its path.
+    pub(crate) socket: PathBuf,
+    /// Nobody chose it: a host that cannot make it runs without.
+    pub(crate) is_default: bool,
 }
 
 /// `[log]`.
@@ -156,9 +167,36 @@ pub(crate) fn without_file(
     let document = Document::parse(Path::new("mqlet.toml"), "", overrides)
         .map_err(plugin_lifecycle::Problems)?;
     let root = document.root();
-    let host = file::host(&document, root.section("host"));
+    let host = file::host(&document, root.section("host"), root.section("control"));
     let log = file::log(root.section("log"));
     plugin_lifecycle::Problems::none_or(document.into_problems(), (host, log))
+}
+
+/// Where a running host listens, by its file and the environment. What else is wrong with
+/// the file is the host's business.
+///
+/// # Errors
+/// The file that was named cannot be read.
+pub(crate) fn control_socket(
+    file: Option<&Path>,
+    global: &GlobalArguments,
+) -> anyhow::Result<PathBuf> {
+    let overrides = overrides::collect(global, &HostArguments::default());
+    let default = Path::new(CONFIG_FILE_NAME);
+    let file = match file {
+        Some(file) => Some(file),
+        None => default.is_file().then_some(default),
+    };
+    let text = match file.map(folder::read) {
+        Some(Ok(text)) => text,
+        Some(Err(problem)) => return Err(problem::refused(&[problem]).into()),
+        None => String::new(),
+    };
+    let document = Document::parse(file.unwrap_or(default), &text, overrides)
+        .map_err(|problems| problem::refused(&problems))?;
+    let root = document.root();
+    let host = file::host(&document, root.section("host"), root.section("control"));
+    Ok(host.control.socket)
 }
 
 /// Tenants are clusters, but two may name the same one: a group has one plugin there too.

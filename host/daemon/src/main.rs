@@ -11,6 +11,7 @@ mod app;
 mod cli;
 mod commands;
 mod config;
+mod control;
 mod exit;
 mod identity;
 mod message_json;
@@ -18,6 +19,7 @@ mod output;
 mod plugin_build;
 mod runtime;
 mod signals;
+mod table;
 mod telemetry;
 
 fn main() -> ExitCode {

@@ -34,10 +34,6 @@ impl Output {
     }
 
     /// Which of the two.
-    #[expect(
-        dead_code,
-        reason = "for commands whose text needs more work than their JSON"
-    )]
     pub(crate) fn format(&self) -> OutputFormat {
         self.format
     }

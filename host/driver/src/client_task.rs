@@ -14,9 +14,10 @@ use consumer::listener::{
 };
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::{
-    Client, GroupConfig, GroupId, SendId, ServerRequest, ServerRequestId, SubscribeError,
+    Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SendId, ServerRequest,
+    ServerRequestId, SubscribeError,
 };
-use protocol::Instant;
+use protocol::{Instant, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
 use tokio::sync::{mpsc, oneshot};
 
@@ -47,10 +48,14 @@ pub(crate) enum Command {
     },
     Pause {
         consumer_group: Arc<str>,
+        scope: PauseScope,
+        kind: PauseKind,
+        by: Arc<str>,
         reply: oneshot::Sender<Result<(), DriverError>>,
     },
     Resume {
         consumer_group: Arc<str>,
+        scope: PauseScope,
         reply: oneshot::Sender<Result<(), DriverError>>,
     },
     Send {
@@ -202,20 +207,24 @@ impl ClientTask {
             } => self.unsubscribe(&consumer_group, reply, now),
             Command::Pause {
                 consumer_group,
+                scope,
+                kind,
+                by,
                 reply,
             } => {
                 let result = self
                     .group(&consumer_group)
-                    .map(|id| self.client.pause(id, now));
+                    .and_then(|id| Ok(self.client.pause(id, &scope, kind, &by, now)?));
                 reply.send(result).ok();
             }
             Command::Resume {
                 consumer_group,
+                scope,
                 reply,
             } => {
                 let result = self
                     .group(&consumer_group)
-                    .map(|id| self.client.resume(id, now));
+                    .and_then(|id| Ok(self.client.resume(id, &scope, now)?));
                 reply.send(result).ok();
             }
             Command::Send {
@@ -228,6 +237,8 @@ impl ClientTask {
                 self.sends.insert(id, reply);
             }
             Command::Status(reply) => {
+                // What can be handed over is no longer waiting for a permit.
+                self.drain();
                 reply.send(self.status(now)).ok();
             }
             Command::Stop {
@@ -460,6 +471,11 @@ impl ClientTask {
                 responder.answer(answer);
             }
         }
+        while let Some(info) = self.client.poll_running_info() {
+            if let Some(responder) = self.server_requests.remove(&info.id) {
+                responder.answer(self.complete(info));
+            }
+        }
         while let Some((id, outcome)) = self.client.poll_send_result() {
             if let Some(reply) = self.sends.remove(&id) {
                 reply.send(outcome).ok();
@@ -489,6 +505,17 @@ impl ClientTask {
                 self.handle_group_left(&name);
             }
         }
+    }
+
+    /// Adds what the rules do not know: who listens, and the calls under way.
+    fn complete(&self, mut info: RunningInfo) -> RemotingCommand {
+        if let Some(group) = self.groups.get(&info.consumer_group) {
+            info.info.properties.extend(group.listener.properties());
+        }
+        if info.jstack {
+            info.info.jstack = Some(self.pool.describe(&info.consumer_group));
+        }
+        info.encode()
     }
 
     fn handle_group_left(&mut self, name: &Arc<str>) {
@@ -540,6 +567,7 @@ impl ClientTask {
             client: self.client.status(now),
             remoting: self.requests.remoting().stats(),
             calls: self.pool.len(),
+            calls_max: self.pool.calls_max(),
             waits_for_host_permit: self.pool.waits_for_host_permit(),
         }
     }

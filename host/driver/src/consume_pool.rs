@@ -56,6 +56,7 @@ pub(crate) struct ConsumePool {
 /// A call under way.
 pub(crate) struct Call {
     pub(crate) request: Arc<ConsumeRequest>,
+    began: tokio::time::Instant,
     cancel: CancelSignal,
     task: AbortHandle,
     _permit: OwnedSemaphorePermit,
@@ -115,10 +116,11 @@ impl ConsumePool {
         permit: Permit,
     ) {
         let cancel = CancelSignal::default();
+        let began = tokio::time::Instant::now();
         let report = Report {
             mailbox: Arc::clone(&self.mailbox),
             id: request.id,
-            began: tokio::time::Instant::now(),
+            began,
             is_owed: true,
         };
         let running = Running {
@@ -135,6 +137,7 @@ impl ConsumePool {
             id,
             Call {
                 request,
+                began,
                 cancel,
                 task,
                 _permit: permit.0,
@@ -179,9 +182,41 @@ impl ConsumePool {
         }
     }
 
+    /// The calls of a group, in the place of a Java client's stacks: the stack of a guest
+    /// can only be taken when it traps or is killed, and is in the log then.
+    pub(crate) fn describe(&self, consumer_group: &str) -> String {
+        use std::fmt::Write as _;
+        let calls = self.calls.values();
+        let calls: Vec<&Call> = calls
+            .filter(|call| *call.request.consumer_group == *consumer_group)
+            .collect();
+        let mut text = format!(
+            "{} calls under way (a guest's own stack is in the log when it traps or is killed)\n",
+            calls.len()
+        );
+        for call in calls {
+            let request = &call.request;
+            let first = request.iter().next();
+            let first = first.map_or(0, |first| first.message.queue_offset().0);
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "call of {} messages of {} from offset {first}, for {:.1} s",
+                request.len(),
+                request.message_queue,
+                call.began.elapsed().as_secs_f64()
+            );
+        }
+        text
+    }
+
     /// Calls under way.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
+    }
+
+    pub(crate) fn calls_max(&self) -> usize {
+        self.calls_max
     }
 
     pub(crate) fn waits_for_host_permit(&self) -> bool {

@@ -35,7 +35,9 @@ use std::time::Duration;
 
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
-use consumer::{ClientConfig, ClientStatus, GroupConfig, SubscribeError};
+use consumer::{
+    ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SubscribeError,
+};
 use remoting::{RemotingConfig, RemotingStats};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -83,6 +85,9 @@ pub enum DriverError {
     /// The rules refused the group.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
+    /// The rules did not pause or resume.
+    #[error(transparent)]
+    Pause(#[from] PauseError),
     /// No such group.
     #[error("consumer group \"{consumer_group}\" is not subscribed")]
     UnknownGroup {
@@ -103,6 +108,8 @@ pub struct DriverStatus {
     pub remoting: RemotingStats,
     /// Listener calls under way.
     pub calls: usize,
+    /// At so many no more are made.
+    pub calls_max: usize,
     /// Whether work waits because the whole process is at its bound of calls.
     pub waits_for_host_permit: bool,
 }
@@ -179,25 +186,36 @@ impl Driver {
         .await?
     }
 
-    /// Stops the pulls of a group; what was fetched is still consumed.
+    /// Nothing more is fetched of a group, topic or queue; what was fetched is still
+    /// consumed. The end of a drain is an event, and stands in the status.
     ///
     /// # Errors
-    /// No such group, or the driver stopped.
-    pub async fn pause(&self, consumer_group: &str) -> Result<(), DriverError> {
+    /// No such group, topic or queue, or the driver stopped.
+    pub async fn pause(
+        &self,
+        consumer_group: &str,
+        scope: PauseScope,
+        kind: PauseKind,
+        by: Arc<str>,
+    ) -> Result<(), DriverError> {
         self.ask(|reply| Command::Pause {
             consumer_group: consumer_group.into(),
+            scope,
+            kind,
+            by,
             reply,
         })
         .await?
     }
 
-    /// Ends a pause.
+    /// Ends a pause or drain of exactly this scope.
     ///
     /// # Errors
-    /// No such group, or the driver stopped.
-    pub async fn resume(&self, consumer_group: &str) -> Result<(), DriverError> {
+    /// No such group, nothing to be ended, or the driver stopped.
+    pub async fn resume(&self, consumer_group: &str, scope: PauseScope) -> Result<(), DriverError> {
         self.ask(|reply| Command::Resume {
             consumer_group: consumer_group.into(),
+            scope,
             reply,
         })
         .await?

@@ -6,6 +6,7 @@
 //! as an event, and never the host's.
 
 mod load;
+mod properties;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -306,7 +307,9 @@ impl Runner {
             Loaded::WarmedUp(listener) => {
                 let listener = Arc::new(listener);
                 let port = Arc::clone(&listener) as Arc<dyn MessageListener>;
-                let serving = Arc::new(Serving::new(generation, port));
+                let properties = self::properties::of(&deployment.manifest, &deployment.material);
+                let serving = Serving::new(generation, port).with_properties(properties);
+                let serving = Arc::new(serving);
                 deployment.serving = Some((serving, listener));
                 // Only what runs is kept.
                 deployment.material = Material::default();

@@ -80,12 +80,21 @@ impl MessageListener for PluginSlot {
             }
         })
     }
+
+    fn properties(&self) -> Vec<(String, String)> {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
+        match serving.as_ref() {
+            Some(serving) => serving.properties.clone(),
+            None => vec![("mqlet.plugin".to_owned(), "none serves".to_owned())],
+        }
+    }
 }
 
 /// A revision that serves or drains, and its calls under way.
 pub struct Serving {
     generation: Generation,
     listener: Arc<dyn MessageListener>,
+    properties: Vec<(String, String)>,
     calls: AtomicU64,
     is_killed: AtomicBool,
     kill: Notify,
@@ -98,11 +107,19 @@ impl Serving {
         Self {
             generation,
             listener,
+            properties: Vec::new(),
             calls: AtomicU64::new(0),
             is_killed: AtomicBool::new(false),
             kill: Notify::new(),
             last_call_ended: Notify::new(),
         }
+    }
+
+    /// With what is shown of it, for people.
+    #[must_use]
+    pub fn with_properties(mut self, properties: Vec<(String, String)>) -> Self {
+        self.properties = properties;
+        self
     }
 
     /// Which deployment.

@@ -9,7 +9,7 @@ use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
 use consumer::listener::ConsumeRequestId;
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::testing::PlantedBug;
-use consumer::{GroupConfig, Request, RequestError, RequestId, Response};
+use consumer::{GroupConfig, PauseScope, Request, RequestError, RequestId, Response};
 use embedded_broker::{Broker, BrokerConfig, ConnectionId};
 use fastrand::Rng;
 use protocol::subscription::{ExpressionType, SubscriptionData};
@@ -291,7 +291,10 @@ impl Cluster {
             Due::Fault(fault) => self.goes_wrong(fault),
             Due::Resume { member, group } => {
                 if let Some(&id) = self.members[member].groups.get(group) {
-                    self.give(member, |client, now| client.resume(id, now));
+                    self.give(member, |client, now| {
+                        // It may have left, or begun anew, meanwhile.
+                        client.resume(id, &PauseScope::Group, now).ok();
+                    });
                 }
             }
             Due::Subscribe { member, group } => self.subscribe(member, group),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use consumer::Client;
+use consumer::{Client, PauseKind, PauseScope};
 use embedded_broker::ConnectionId;
 use fastrand::Rng;
 use protocol::{Instant, MessageQueue};
@@ -229,7 +229,12 @@ impl Cluster {
             }
             Fault::Pause(time) => {
                 if let Some(&id) = self.members[member].groups.get(group) {
-                    self.give(member, |client, now| client.pause(id, now));
+                    self.give(member, |client, now| {
+                        let by = "the simulation".into();
+                        let group = PauseScope::Group;
+                        // A group that leaves is not paused.
+                        client.pause(id, &group, PauseKind::Pause, &by, now).ok();
+                    });
                     self.agenda.at(now + time, Due::Resume { member, group });
                 }
             }

@@ -341,7 +341,8 @@ impl Cluster {
         for member in self.members.iter().filter(|member| member.stopping) {
             if let Some(client) = &member.client {
                 let groups = client.status(self.now).groups;
-                let waits: Vec<_> = groups.into_iter().flat_map(|g| g.waits_for).collect();
+                let of_groups = groups.into_iter().flat_map(|group| group.reasons);
+                let waits: Vec<String> = of_groups.map(|reason| reason.to_string()).collect();
                 reasons.push(format!("{} does not stop: {waits:?}", member.name));
             }
         }

@@ -141,15 +141,21 @@ impl Client {
                 actual: u32::try_from(each.len()).unwrap_or(u32::MAX),
             });
         }
+        let done = messages - failures - returned;
+        let topic_index = queue.topic_index;
         self.events.push_back(Event::Consumed {
             consumer_group: Arc::clone(&group.name),
             topic: Arc::clone(&call.topic),
             queue: queue.queue.clone(),
             first_offset: call.span.first,
-            done: messages - failures - returned,
+            done,
             failed: failures,
             elapsed,
         });
+        if let Some(group) = self.groups.get_mut(call.group) {
+            let statistics = &mut group.topics[topic_index].statistics;
+            statistics.add_call(done, failures, elapsed, now);
+        }
         for message in failed.drain(..) {
             let verdict = outcomes.verdict(message.index);
             self.send_back(call.queue, message, verdict);

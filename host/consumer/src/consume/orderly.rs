@@ -225,6 +225,11 @@ impl Client {
             failed,
             elapsed,
         });
+        let topic_index = queue.topic_index;
+        if let Some(group) = self.groups.get_mut(call.group) {
+            let statistics = &mut group.topics[topic_index].statistics;
+            statistics.add_call(done, failed, elapsed, now);
+        }
         if let Some(time) = suspension {
             queue.orderly.suspended_until = Some(now + time);
             let timer = Timer::Suspension(call.queue);

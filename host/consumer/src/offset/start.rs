@@ -221,7 +221,7 @@ impl Client {
             return;
         };
         queue.failures += 1;
-        queue.last_error = Some(error.to_string());
+        queue.last_error = Some(error.clone());
         self.timers
             .set(Timer::Queue(epoch), now + PULL_DELAY_WHEN_ERROR);
         if !std::mem::replace(&mut queue.failure_told, true)

@@ -33,7 +33,7 @@ pub(crate) enum Task {
     Waiting,
     /// The same, after a run that failed.
     Failed,
-    /// The group is paused; its end makes it due.
+    /// By request; its end makes it due.
     Paused,
     /// The group leaves.
     Stopped,
@@ -87,8 +87,8 @@ impl Client {
             return;
         }
         *task = match group.life {
+            Life::Running if group.pauses.of(&queue.queue).is_some() => Task::Paused,
             Life::Running => Task::Due,
-            Life::Paused => Task::Paused,
             Life::Draining | Life::Committing | Life::Silent { .. } | Life::Unregistering => {
                 Task::Stopped
             }
@@ -119,7 +119,7 @@ impl Client {
                 if !matches!(queue.phase, Phase::Task(Task::Due)) {
                     continue;
                 }
-                if group.life == Life::Paused {
+                if group.pauses.of(&queue.queue).is_some() {
                     queue.phase = Phase::Task(Task::Paused);
                     continue;
                 }
@@ -207,7 +207,7 @@ impl Client {
             }
         };
         queue.consumed_at = Some(now);
-        queue.last_error.clone_from(&failure);
+        queue.task_error.clone_from(&failure);
         queue.phase = Phase::Task(task);
         self.events.push_back(Event::PullTaskRan {
             consumer_group: Arc::clone(&group.name),

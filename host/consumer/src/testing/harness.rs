@@ -529,6 +529,17 @@ impl Harness {
         while let Some((_, result)) = self.client.poll_send_result() {
             self.written.push_str(&format!("  sent: {result:?}\n"));
         }
+        while let Some(info) = self.client.poll_running_info() {
+            let jstack = if info.jstack { " with stacks" } else { "" };
+            let group = &info.consumer_group;
+            self.written
+                .push_str(&format!("  running info of {group}{jstack}\n"));
+            if self.shows_bodies {
+                let body = info.encode().body;
+                let body = String::from_utf8_lossy(&body);
+                self.written.push_str(&format!("    {body}\n"));
+            }
+        }
         while let Some((_, answer)) = self.client.poll_answer() {
             self.written.push_str(&format!("  answer: {answer:?}\n"));
             if self.shows_bodies && !answer.body.is_empty() {

@@ -83,6 +83,13 @@ impl TestMessage {
     }
 }
 
+/// A message as a broker stores it.
+pub fn stored(message: &TestMessage) -> Bytes {
+    let mut frame = BytesMut::new();
+    message.encode(&mut frame);
+    frame.freeze()
+}
+
 /// The messages as one pull answer.
 pub fn batch(messages: &[TestMessage]) -> Arc<MessageBatch> {
     let mut frame = BytesMut::new();

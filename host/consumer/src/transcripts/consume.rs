@@ -105,7 +105,7 @@ fn a_late_or_repeated_result_changes_nothing() {
     let unknown = crate::listener::ConsumeRequestId(u64::MAX);
     t.does("a result nobody asked for", |client, now| {
         client.handle_consume_result(unknown, success(), now);
-        client.pause(group, now);
+        pause(client, group, now);
     });
     check("consume_stale", &t);
 }

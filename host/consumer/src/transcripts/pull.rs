@@ -95,7 +95,7 @@ fn pulls_stop_over_a_threshold_and_go_on_when_messages_are_finished() {
     t.comment("more than three messages");
     t.answer_found(pull, &messages(0..4));
     let status = t.client.status(t.now());
-    let activity = status.groups[0].topics[1].queues[0].activity.to_string();
+    let activity = status.groups[0].topics[1].queues[0].reason.to_string();
     t.comment(&activity);
     t.result(2, success());
     t.comment("more than ten offsets from the first to the last");

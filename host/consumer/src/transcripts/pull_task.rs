@@ -140,7 +140,7 @@ fn a_failed_run_is_followed_by_another_one() {
     t.ask(1, set(4));
     t.run_result(1, failed());
     let status = t.client.status(t.now());
-    let activity = status.groups[0].topics[0].queues[0].activity.to_string();
+    let activity = status.groups[0].topics[0].queues[0].reason.to_string();
     t.comment(&activity);
     t.wait(seconds(1));
     t.comment("a run that was killed, or never begun, was none");
@@ -228,15 +228,15 @@ fn runs_take_turns_within_the_bound_of_calls() {
 #[test]
 fn a_paused_group_ends_its_runs_and_begins_none() {
     let (mut t, group) = running(task_group());
-    t.does("pause", |client, now| client.pause(group, now));
+    t.does("pause", |client, now| pause(client, group, now));
     t.ask(1, pull("*", 0, 10));
     t.answer_pull(PULL, PullStatus::NoNewMessage, 0);
     t.run_result(1, next());
     t.wait(seconds(1));
     let status = t.client.status(t.now());
-    let activity = status.groups[0].topics[0].queues[0].activity.to_string();
+    let activity = status.groups[0].topics[0].queues[0].reason.to_string();
     t.comment(&activity);
-    t.does("resume", |client, now| client.resume(group, now));
+    t.does("resume", |client, now| resume(client, group, now));
     check("pull_task_pause", &t);
 }
 

@@ -106,7 +106,7 @@ fn queues_that_cannot_be_divided_stay_as_they_are_and_it_is_told_once() {
     assert_eq!(held, 2);
     let told = t.transcript().matches("QueuesNotAllocated").count();
     assert_eq!(told, 2, "once a topic\n{}", t.transcript());
-    let reasons = status.groups[0].waits_for.join("\n");
+    let reasons = format!("{:?}", status.groups[0].reasons);
     assert!(reasons.contains("10.0.0.8@1#zzz"), "{reasons}");
 }
 
@@ -184,7 +184,7 @@ fn a_broker_that_restarts_gets_a_heartbeat_and_pulls_go_on() {
     t.answer("PullMessage T1", Err(down.clone()));
     t.answer("PullMessage %RETRY%G1", Err(down));
     let status = t.client.status(t.now());
-    let activity = status.groups[0].topics[1].queues[0].activity.to_string();
+    let activity = status.groups[0].topics[1].queues[0].reason.to_string();
     t.comment(&format!("T1@broker-a:0: {activity}"));
     t.comment("it is back");
     t.wait(seconds(1));

@@ -89,7 +89,7 @@ fn a_missing_topic_is_asked_for_until_it_appears() {
     t.wait(seconds(5));
     t.settle();
     let status = t.client.status(t.now());
-    t.comment(&format!("waits for: {:?}", status.groups[0].waits_for));
+    t.comment(&status.groups[0].reasons[0].to_string());
     t.topic("T1", &[("broker-a", 1)]);
     t.cluster.offsets.insert(queue("T1@broker-a:0"), (0, 3));
     t.wait(seconds(5));

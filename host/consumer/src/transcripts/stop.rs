@@ -57,11 +57,13 @@ fn a_group_that_has_not_begun_leaves_at_once() {
 fn a_pause_ends_pulls_and_not_calls() {
     let (mut t, group) = pulling(group("T1").consume_message_batch_max_size(1));
     t.permits = 1;
-    t.does("pause", |client, now| client.pause(group, now));
     t.answer_found("PullMessage T1", &messages(0..2));
+    t.does("pause", |client, now| pause(client, group, now));
+    t.comment("what was fetched is consumed, what comes now is asked for again");
+    t.answer_found("PullMessage T1", &messages(2..4));
     t.result(1, success());
     t.answer_pull("PullMessage %RETRY%G1", PullStatus::NoNewMessage, 0);
-    t.does("resume", |client, now| client.resume(group, now));
+    t.does("resume", |client, now| resume(client, group, now));
     check("stop_pause", &t);
 }
 

@@ -13,7 +13,10 @@ use tracing::{error, info, warn};
 
 use crate::app::{App, ServeError, Tenant, TenantSettings};
 use crate::cli::{GlobalArguments, HostArguments};
-use crate::config::{Config, TenantConfig, overrides, problem};
+use crate::config::{Config, ControlConfig, TenantConfig, overrides, problem};
+use crate::control::directory::PluginState;
+use crate::control::socket::SocketError;
+use crate::control::{ControlServer, Directory};
 use crate::exit::{self, Exit};
 use crate::output::Output;
 use crate::runtime;
@@ -85,8 +88,12 @@ pub(crate) fn execute(
 async fn run(config: Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let drain_timeout = config.host.drain_timeout;
+    let control = config.host.control.clone();
     let app = App::new(config.host, Telemetry::default())?;
-    let mut host = Host::start(&app, config.tenants);
+    let directory = Directory::default();
+    // Before anything is opened: two hosts with one socket are a mistake.
+    let control = start_control(&control, &directory)?;
+    let mut host = Host::start(&app, config.tenants, directory.clone());
     let ended = tokio::select! {
         served = host.serve() => served,
         () = signals.next() => Ok(()),
@@ -100,6 +107,8 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
         killed_calls = host.stop(drain_timeout) => killed_calls,
         () = signals.next() => return Ok(Exit::Interrupted),
     };
+    directory.clear();
+    drop(control);
     info!(target: "mqlet", killed_calls, "stopped");
     ended?;
     Ok(if killed_calls == 0 {
@@ -109,16 +118,38 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
     })
 }
 
+/// A host whose default place cannot be written runs without a control socket.
+fn start_control(
+    config: &ControlConfig,
+    directory: &Directory,
+) -> anyhow::Result<Option<ControlServer>> {
+    match ControlServer::start(&config.socket, directory.clone()) {
+        Ok(control) => {
+            let path = control.path().display();
+            info!(target: "mqlet", "commands reach this host at {path}");
+            Ok(Some(control))
+        }
+        Err(error @ SocketError::Io { .. }) if config.is_default => {
+            let error = anyhow::Error::from(error);
+            warn!(target: "mqlet", "{error:#}; until then mqlet groups, explain and pause do not reach this host");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// All tenants, and the plugins of each that serve.
 struct Host {
+    directory: Directory,
     tenants: Vec<(Arc<Tenant>, Vec<Plugin>)>,
     loading: JoinSet<(usize, PluginName, Result<Plugin, ServeError>)>,
 }
 
 impl Host {
     /// Starts the clients, and to load all plugins.
-    fn start(app: &App, tenants: Vec<TenantConfig>) -> Self {
+    fn start(app: &App, tenants: Vec<TenantConfig>, directory: Directory) -> Self {
         let mut host = Self {
+            directory,
             tenants: Vec::new(),
             loading: JoinSet::new(),
         };
@@ -130,6 +161,7 @@ impl Host {
                 calls_max: config.calls_max,
                 buffer_bytes: config.buffer_bytes,
             }));
+            host.directory.add(&tenant, &config.plugins);
             for manifest in config.plugins {
                 let tenant = Arc::clone(&tenant);
                 host.loading.spawn(async move {
@@ -150,9 +182,15 @@ impl Host {
             let (tenant, name, result) = ended.context("loading a plugin ended early")?;
             let (tenant, plugins) = &mut self.tenants[tenant];
             match result {
-                Ok(plugin) => plugins.push(plugin),
+                Ok(plugin) => {
+                    let state = PluginState::Serving;
+                    self.directory.set(tenant.name(), name.as_str(), &state);
+                    plugins.push(plugin);
+                }
                 Err(error) => {
                     let tenant = tenant.name();
+                    let state = PluginState::Failed(error.to_string());
+                    self.directory.set(tenant, name.as_str(), &state);
                     error!(target: "mqlet", %tenant, plugin = %name, "plugin \"{name}\" does not serve: {error}");
                     failed.push(format!("{tenant}/{name}"));
                 }

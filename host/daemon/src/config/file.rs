@@ -12,7 +12,8 @@ use plugin_lifecycle::value::{Value, bytes_text};
 use protocol::Address;
 
 use crate::cli::LogFormat;
-use crate::config::{HostConfig, LogConfig, TenantConfig, folders};
+use crate::config::{ControlConfig, HostConfig, LogConfig, TenantConfig, folders};
+use crate::control::socket;
 
 const CALLS_MAX_DEFAULT: u64 = 256;
 const TENANT_CALLS_MAX_DEFAULT: u32 = 128;
@@ -28,7 +29,7 @@ const ADDRESSES_MAX: usize = 64;
 /// cannot be told apart is left out.
 pub(crate) fn read(document: &Document<'_>) -> (HostConfig, LogConfig, Vec<TenantConfig>) {
     let root = document.root();
-    let host = host(document, root.section("host"));
+    let host = host(document, root.section("host"), root.section("control"));
     let log = log(root.section("log"));
     let tenants = tenants(document, &root, &host);
     root.not_yet("admin", "remove it");
@@ -36,10 +37,16 @@ pub(crate) fn read(document: &Document<'_>) -> (HostConfig, LogConfig, Vec<Tenan
     (host, log, tenants)
 }
 
-/// Reads `[host]`.
-pub(crate) fn host(document: &Document<'_>, section: Section<'_, '_>) -> HostConfig {
+/// Reads `[host]` and `[control]`.
+pub(crate) fn host(
+    document: &Document<'_>,
+    section: Section<'_, '_>,
+    control_section: Section<'_, '_>,
+) -> HostConfig {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let state_dir = folder(document, &section, "state_dir", folders::state_dir());
     let config = HostConfig {
+        control: control(document, control_section, &state_dir),
         worker_threads: section.or("worker_threads", cores + 1, |value| {
             value
                 .count(1..=1024)
@@ -56,13 +63,28 @@ pub(crate) fn host(document: &Document<'_>, section: Section<'_, '_>) -> HostCon
             1..=100_000,
         ),
         cache_dir: folder(document, &section, "cache_dir", folders::cache_dir()),
-        state_dir: folder(document, &section, "state_dir", folders::state_dir()),
+        state_dir,
         drain_timeout: section.or("drain_timeout", DRAIN_TIMEOUT_DEFAULT, |value| {
             value.duration(Duration::ZERO..=DRAIN_TIMEOUT_MAX)
         }),
     };
     section.refuse_unknown();
     config
+}
+
+fn control(document: &Document<'_>, section: Section<'_, '_>, state_dir: &Path) -> ControlConfig {
+    let default = state_dir.join(socket::FILE_NAME);
+    let path = folder(document, &section, "socket", Some(default));
+    let is_default = !section.has("socket");
+    if !is_default && let Err(error) = socket::check_path(&path) {
+        let remedy = "write a shorter path";
+        section.fault("socket", Fault::new(error.to_string(), remedy));
+    }
+    section.refuse_unknown();
+    ControlConfig {
+        socket: path,
+        is_default,
+    }
 }
 
 /// Reads `[log]`.

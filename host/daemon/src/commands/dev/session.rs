@@ -12,13 +12,16 @@ use plugin_lifecycle::{Generation, Manifest, Plugin, preflight};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tracing::info;
 
 use super::DevArguments;
 use super::outcomes::{Counts, Line, Sink, Totals};
 use super::samples;
 use super::watch::Watch;
 use crate::app::{App, Tenant, TenantSettings};
-use crate::config::{HostConfig, problem};
+use crate::config::{ControlConfig, HostConfig, problem};
+use crate::control::directory::PluginState;
+use crate::control::{ControlServer, Directory};
 use crate::output::Output;
 use crate::plugin_build;
 use crate::telemetry::Telemetry;
@@ -41,12 +44,15 @@ pub(super) struct Session {
     reloading: JoinSet<anyhow::Result<Reloaded>>,
     reloads: u64,
     drain_timeout: Duration,
+    directory: Directory,
+    /// Dropped last: a session is explained while it stops.
+    control: Option<ControlServer>,
 }
 
 /// What a reload works on, too.
 struct Parts {
     broker: EmbeddedBroker,
-    tenant: Tenant,
+    tenant: Arc<Tenant>,
     plugin: Plugin,
     sink: Sink,
 }
@@ -113,8 +119,13 @@ impl Session {
             calls_max: host.calls_max,
             buffer_bytes: host.buffer_bytes,
         };
+        let control = host.control.clone();
         let app = App::new(host, telemetry.clone())?;
-        let tenant = app.start_tenant(settings);
+        let tenant = Arc::new(app.start_tenant(settings));
+        let directory = Directory::default();
+        directory.add(&tenant, [&manifest]);
+        directory.set("dev", manifest.name().as_str(), &PluginState::Serving);
+        let control = start_control(&control, &directory);
         let plugin = tenant.start_plugin(&manifest);
         plugin
             .deploy(Arc::new(manifest.clone()))
@@ -139,6 +150,8 @@ impl Session {
             reloading: JoinSet::new(),
             reloads: 0,
             drain_timeout,
+            directory,
+            control,
         };
         if !arguments.no_reload {
             let mut watch = Watch::new()?;
@@ -310,6 +323,8 @@ impl Session {
             broker.stop().await;
             drop(sink);
         }
+        self.directory.clear();
+        drop(self.control);
         // The client holds the last listener, and it is gone.
         while let Ok(lines) = self.lines.try_recv() {
             show(&lines, output)?;
@@ -323,6 +338,18 @@ impl Session {
         };
         output.result(summary.text(), &SummaryView { summary: &summary })?;
         Ok(killed_calls)
+    }
+}
+
+/// Several sessions may run side by side: only the first has the socket.
+fn start_control(config: &ControlConfig, directory: &Directory) -> Option<ControlServer> {
+    match ControlServer::start(&config.socket, directory.clone()) {
+        Ok(control) => Some(control),
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            info!(target: "mqlet", "{error:#}; until then mqlet groups, explain and pause do not reach this session");
+            None
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ::consumer::Event;
 use ::consumer::event::{BadRecordAction, LockLoss};
+use ::consumer::{Event, PauseKind};
 use tracing::{debug, error, info, warn};
 
 use crate::telemetry::repeats::Repeats;
@@ -145,6 +145,13 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             to,
         } => {
             info!(target: "consumer", %tenant, %consumer_group, %queue, %from, %to, "the plugin set the queue's offset back from {from} to {to}");
+        }
+        Event::ConsumedDirectly {
+            consumer_group,
+            result,
+            elapsed,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, result, ?elapsed, "an operator had a message consumed directly: {result}");
         }
         Event::OutcomesMismatched {
             consumer_group,
@@ -304,11 +311,29 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "the listener answered {status:?} though auto_commit is on; taken for a success");
             }
         }
-        Event::GroupPaused { consumer_group } => {
-            info!(target: "consumer", %tenant, %consumer_group, "group \"{consumer_group}\" is paused");
+        Event::Paused {
+            consumer_group,
+            scope,
+            kind,
+            by,
+        } => {
+            let verb = match kind {
+                PauseKind::Pause => "is paused",
+                PauseKind::Drain => "is being drained",
+            };
+            info!(target: "consumer", %tenant, %consumer_group, %by, "{scope} {verb}, asked for by {by}: nothing more is pulled");
         }
-        Event::GroupResumed { consumer_group } => {
-            info!(target: "consumer", %tenant, %consumer_group, "group \"{consumer_group}\" goes on");
+        Event::Drained {
+            consumer_group,
+            scope,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, "{scope} is drained: everything fetched is finished and the offsets are stored");
+        }
+        Event::Resumed {
+            consumer_group,
+            scope,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, "{scope} is no longer paused");
         }
         Event::GroupLeft { consumer_group } => {
             info!(target: "consumer", %tenant, %consumer_group, "left group \"{consumer_group}\"");

@@ -1,0 +1,322 @@
+//! Pauses and drains that somebody asked for: of a group, a topic of it, or a queue.
+//!
+//! A queue is held back while any of the three is paused. Held back means that nothing
+//! more is fetched: an answer to a pull that comes later is thrown away and its offset
+//! asked for again at the end. What was fetched before is still consumed, and offsets are
+//! still committed. A drain is a pause whose end is told: everything fetched was finished
+//! and the broker has confirmed the offsets.
+//!
+//! Pauses of groups and topics outlive rebalances; that of a queue ends when a
+//! rebalance gives the queue away, since whoever has it next knows nothing of it. RocketMQ:
+//! `DefaultMQPushConsumer#suspend`, for groups only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use protocol::{Instant, MessageQueue};
+
+use crate::client::{Client, GroupId};
+use crate::epoch::Epoch;
+use crate::event::Event;
+use crate::group::{ConsumerGroup, Phase};
+use crate::pull::Pull;
+use crate::pull_task::run::Task;
+use crate::timers::Timer;
+
+/// What is held back.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PauseScope {
+    /// All of a group, its retry topic included.
+    Group,
+    /// One topic of it. Its retries come from the retry topic, which is a topic of its own.
+    Topic(Arc<str>),
+    /// One queue that is ours.
+    Queue(MessageQueue),
+}
+
+impl fmt::Display for PauseScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group => f.write_str("the group"),
+            Self::Topic(topic) => write!(f, "topic \"{topic}\""),
+            Self::Queue(queue) => write!(f, "queue {queue}"),
+        }
+    }
+}
+
+/// Whether the end of what was fetched is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PauseKind {
+    /// No more pulls.
+    Pause,
+    /// The same, and it is told when nothing is left and the offsets are stored.
+    Drain,
+}
+
+/// Why a pause did not begin or end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PauseError {
+    /// It has left, or is on its way.
+    #[error("the group is leaving")]
+    Leaving,
+    /// The group does not read the topic.
+    #[error("the group is not subscribed to topic \"{topic}\"")]
+    NotSubscribed {
+        /// The topic given.
+        topic: Arc<str>,
+    },
+    /// Somebody else has the queue, or nobody.
+    #[error("queue {queue} is not ours now")]
+    NotHeld {
+        /// The queue given.
+        queue: MessageQueue,
+    },
+    /// There is nothing to be ended.
+    #[error("{scope} is not paused")]
+    NotPaused {
+        /// What was to go on.
+        scope: PauseScope,
+    },
+}
+
+/// One pause.
+#[derive(Clone, Debug)]
+pub(crate) struct Pause {
+    pub(crate) kind: PauseKind,
+    /// Who asked, and why: for people.
+    pub(crate) by: Arc<str>,
+    pub(crate) since: Instant,
+    /// A drain that is at its end.
+    pub(crate) drained: bool,
+}
+
+/// The pauses of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses(BTreeMap<PauseScope, Pause>);
+
+impl Pauses {
+    /// What holds a queue back, the widest first.
+    pub(crate) fn of(&self, queue: &MessageQueue) -> Option<(&PauseScope, &Pause)> {
+        // Most groups have none, and this is asked with every pull.
+        if self.0.is_empty() {
+            return None;
+        }
+        // In the order of the scopes' kinds.
+        self.0.iter().find(|(scope, _)| scope.covers(queue))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PauseScope, &Pause)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn get(&self, scope: &PauseScope) -> Option<&Pause> {
+        self.0.get(scope)
+    }
+
+    fn drains(&self) -> impl Iterator<Item = &PauseScope> {
+        let drains = self.0.iter();
+        drains
+            .filter(|(_, pause)| pause.kind == PauseKind::Drain && !pause.drained)
+            .map(|(scope, _)| scope)
+    }
+
+    /// The queue is given back.
+    pub(crate) fn forget_queue(&mut self, queue: &MessageQueue) -> Option<PauseScope> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let scope = PauseScope::Queue(queue.clone());
+        self.0.remove(&scope).map(|_| scope)
+    }
+}
+
+impl PauseScope {
+    fn covers(&self, queue: &MessageQueue) -> bool {
+        match self {
+            Self::Group => true,
+            Self::Topic(topic) => *topic == queue.topic,
+            Self::Queue(paused) => paused == queue,
+        }
+    }
+}
+
+impl ConsumerGroup {
+    fn held_in(&self, scope: &PauseScope) -> Vec<Epoch> {
+        let topics = self.topics.iter();
+        let held = topics.flat_map(|topic| &topic.held);
+        held.filter(|(queue, _)| scope.covers(queue))
+            .map(|(_, &epoch)| epoch)
+            .collect()
+    }
+}
+
+impl Client {
+    /// Nothing more is fetched of a group, topic or queue until [`Client::resume`]; see the
+    /// module. Asked again, the newest kind and author count.
+    ///
+    /// # Errors
+    /// There is no such group, topic or queue here.
+    pub fn pause(
+        &mut self,
+        group: GroupId,
+        scope: &PauseScope,
+        kind: PauseKind,
+        by: &Arc<str>,
+        now: Instant,
+    ) -> Result<(), PauseError> {
+        let Some(group) = self.groups.get_mut(group.0) else {
+            return Err(PauseError::Leaving);
+        };
+        if !group.life.stays() {
+            return Err(PauseError::Leaving);
+        }
+        match scope {
+            PauseScope::Group => {}
+            PauseScope::Topic(name) => {
+                if group.topics.iter().all(|topic| topic.name != *name) {
+                    let topic = Arc::clone(name);
+                    return Err(PauseError::NotSubscribed { topic });
+                }
+            }
+            PauseScope::Queue(queue) => {
+                let mut topics = group.topics.iter();
+                if topics.all(|topic| !topic.held.contains_key(queue)) {
+                    let queue = queue.clone();
+                    return Err(PauseError::NotHeld { queue });
+                }
+            }
+        }
+        let before = group.pauses.get(scope);
+        let pause = Pause {
+            kind,
+            by: Arc::clone(by),
+            since: before.map_or(now, |before| before.since),
+            drained: false,
+        };
+        group.pauses.0.insert(scope.clone(), pause);
+        self.events.push_back(Event::Paused {
+            consumer_group: Arc::clone(&group.name),
+            scope: scope.clone(),
+            kind,
+            by: Arc::clone(by),
+        });
+        for epoch in group.held_in(scope) {
+            let Some(queue) = self.queues.get_mut(epoch) else {
+                continue;
+            };
+            match &mut queue.phase {
+                // What is under way ends by itself.
+                Phase::Pulling(Pull::InFlight { .. }) | Phase::Task(Task::Running) => continue,
+                Phase::Pulling(pull) => *pull = Pull::Paused,
+                Phase::Task(task) => *task = Task::Paused,
+                Phase::Locking(_) | Phase::Starting(_) => continue,
+            }
+            self.timers.cancel(Timer::Queue(epoch));
+        }
+        self.has_drains |= kind == PauseKind::Drain;
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Ends a pause or drain. What a wider or narrower one still holds back stays so.
+    ///
+    /// # Errors
+    /// There is none of exactly this scope.
+    pub fn resume(
+        &mut self,
+        group: GroupId,
+        scope: &PauseScope,
+        now: Instant,
+    ) -> Result<(), PauseError> {
+        let Some(group) = self.groups.get_mut(group.0) else {
+            return Err(PauseError::Leaving);
+        };
+        if group.pauses.0.remove(scope).is_none() {
+            let scope = scope.clone();
+            return Err(PauseError::NotPaused { scope });
+        }
+        self.events.push_back(Event::Resumed {
+            consumer_group: Arc::clone(&group.name),
+            scope: scope.clone(),
+        });
+        let mut held = group.held_in(scope);
+        held.retain(|&epoch| {
+            let queue = self.queues.get(epoch);
+            queue.is_some_and(|queue| group.pauses.of(&queue.queue).is_none())
+        });
+        for queue in held {
+            self.resume_pull(queue, now);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// The queue was given back: whoever has it next knows nothing of its pause.
+    pub(crate) fn end_pause_of(&mut self, group: Epoch, queue: &MessageQueue) {
+        if let Some(group) = self.groups.get_mut(group)
+            && let Some(scope) = group.pauses.forget_queue(queue)
+        {
+            self.events.push_back(Event::Resumed {
+                consumer_group: Arc::clone(&group.name),
+                scope,
+            });
+        }
+    }
+
+    /// Goes on with drains, and tells of those at their end.
+    pub(crate) fn drain_further(&mut self) {
+        if !self.has_drains {
+            return;
+        }
+        self.has_drains = false;
+        let groups: Vec<Epoch> = self.groups.iter().map(|(epoch, _)| epoch).collect();
+        for epoch in groups {
+            let Some(group) = self.groups.get(epoch) else {
+                continue;
+            };
+            let drains: Vec<PauseScope> = group.pauses.drains().cloned().collect();
+            for scope in drains {
+                self.drain_scope(epoch, scope);
+            }
+        }
+    }
+
+    fn drain_scope(&mut self, epoch: Epoch, scope: PauseScope) {
+        let Some(group) = self.groups.get(epoch) else {
+            return;
+        };
+        let mut is_drained = true;
+        for queue in group.held_in(&scope) {
+            is_drained &= self.is_queue_drained(queue);
+        }
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if !is_drained {
+            self.has_drains = true;
+        } else if let Some(pause) = group.pauses.0.get_mut(&scope) {
+            pause.drained = true;
+            self.events.push_back(Event::Drained {
+                consumer_group: Arc::clone(&group.name),
+                scope,
+            });
+        }
+    }
+
+    /// Nothing fetched, nothing to be committed. What is to be committed is, at once.
+    fn is_queue_drained(&mut self, epoch: Epoch) -> bool {
+        let Some(queue) = self.queues.get(epoch) else {
+            return true;
+        };
+        let is_idle = match queue.phase {
+            Phase::Pulling(_) => queue.process_queue.messages() == 0,
+            Phase::Task(task) => task != Task::Running,
+            Phase::Locking(_) | Phase::Starting(_) => false,
+        };
+        if !is_idle {
+            return false;
+        }
+        self.commit_at_once(epoch)
+    }
+}

@@ -1,0 +1,348 @@
+//! How the snapshot is made: a walk over everything the rules hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::{Instant, MessageQueue};
+
+use super::{
+    Activity, BrokerStatus, ClientStatus, Delivery, GroupState, GroupStatus, OtherQueue,
+    PauseStatus, PeerStatus, QueueStatus, Reason, RouteStatus, TopicStatus,
+};
+use crate::client::Client;
+use crate::epoch::Epoch;
+use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
+use crate::listener::ConsumeMode;
+use crate::offset::Start;
+use crate::pause::{Pause, PauseScope};
+use crate::pull::Pull;
+use crate::pull_task::run::Task;
+use crate::queue_lock::LockObstacle;
+use crate::route::RouteState;
+use crate::timers::{PULL_SUSPEND, Timer};
+
+/// The owners of other members' queues cost a division for each member: of so many
+/// members times queues they are not worked out.
+const OWNERS_WORK_MAX: usize = 100_000;
+
+/// Calls under way of a queue or a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    count: u32,
+    oldest: Option<Instant>,
+}
+
+impl Calls {
+    fn add(&mut self, handed_over: Instant) {
+        self.count += 1;
+        self.oldest = Some(self.oldest.map_or(handed_over, |old| old.min(handed_over)));
+    }
+}
+
+/// Calls by what they belong to.
+#[derive(Debug, Default)]
+struct CallTable {
+    groups: BTreeMap<Epoch, Calls>,
+    queues: BTreeMap<Epoch, Calls>,
+}
+
+impl Client {
+    /// A snapshot for people. Costs a walk over everything; take it when the outputs are
+    /// drained, or work that is about to be taken looks as if nobody had a permit for it.
+    pub fn status(&self, now: Instant) -> ClientStatus {
+        let name_servers = self.routes.name_servers.iter().map(|server| PeerStatus {
+            address: server.address.clone(),
+            last_error: server.last_error.clone(),
+        });
+        let brokers = self.routes.all_replicas().filter_map(|(name, replica)| {
+            let peer = self.routes.peers.get(replica.peer)?;
+            Some(BrokerStatus {
+                broker_name: Arc::clone(name),
+                broker_id: replica.broker_id,
+                address: replica.address,
+                knows_us: peer.confirmed == self.announcement.version,
+                last_error: peer.last_error.clone(),
+            })
+        });
+        let mut calls = CallTable::default();
+        for (_, call) in self.calls.iter() {
+            let queue = calls.queues.entry(call.queue).or_default();
+            queue.add(call.handed_over);
+            let group = calls.groups.entry(call.group).or_default();
+            group.add(call.handed_over);
+        }
+        let groups = self.group_names.values();
+        let groups = groups.filter_map(|&epoch| Some((epoch, self.groups.get(epoch)?)));
+        ClientStatus {
+            client_id: Arc::clone(&self.client_id),
+            name_servers: name_servers.collect(),
+            brokers: brokers.collect(),
+            groups: groups
+                .map(|(epoch, group)| self.group_status(epoch, group, &calls, now))
+                .collect(),
+            held_bytes: self.held_bytes,
+            buffer_bytes: self.config.buffer_bytes,
+            requests_in_flight: self.in_flight.len(),
+            send_backs: self.send_backs.len(),
+            stopping: self.stopping,
+        }
+    }
+
+    fn group_status(
+        &self,
+        epoch: Epoch,
+        group: &ConsumerGroup,
+        calls: &CallTable,
+        now: Instant,
+    ) -> GroupStatus {
+        let of_group = calls.groups.get(&epoch).copied().unwrap_or_default();
+        let pauses = group.pauses.iter();
+        let mut status = GroupStatus {
+            consumer_group: Arc::clone(&group.name),
+            state: match group.life {
+                Life::Running if group.pauses.get(&PauseScope::Group).is_some() => {
+                    GroupState::Paused
+                }
+                Life::Running => GroupState::Running,
+                Life::Draining => GroupState::Stopping,
+                Life::Committing | Life::Silent { .. } | Life::Unregistering => GroupState::Leaving,
+            },
+            message_model: group.config.message_model(),
+            mode: group.config.mode(),
+            members: group.rebalance.members.clone(),
+            calls: group.calls,
+            calls_max: group.config.consume_thread_max(),
+            oldest_call: since(of_group.oldest, now),
+            consume_timeout: group.config.consume_timeout(),
+            mean_call: group.call_time.mean(),
+            send_backs: group.send_backs,
+            pauses: pauses
+                .map(|(scope, pause)| pause_status(scope, pause, now))
+                .collect(),
+            rebalance_in: self.due_in(Timer::Rebalance(epoch), now),
+            reasons: Vec::new(),
+            topics: Vec::new(),
+        };
+        let topics = group.topics.iter();
+        let mut topics: Vec<TopicStatus> = topics
+            .map(|topic| self.topic_status(group, topic, &status, calls, now))
+            .collect();
+        topics.sort_by(|a, b| a.topic.cmp(&b.topic));
+        status.topics = topics;
+        let obstacle = group.rebalance.obstacle.as_deref();
+        let clash = group.rebalance.identity_clash.then_some(&*self.client_id);
+        status.reasons = status.find_reasons(obstacle, clash);
+        status
+    }
+
+    fn topic_status(
+        &self,
+        group: &ConsumerGroup,
+        topic: &GroupTopic,
+        of_group: &GroupStatus,
+        calls: &CallTable,
+        now: Instant,
+    ) -> TopicStatus {
+        let route = self.routes.topics.get(topic.topic);
+        let last_error = route.and_then(|route| route.last_error.clone());
+        let mut status = TopicStatus {
+            topic: Arc::clone(&topic.name),
+            expression: topic.subscription.sub_string.clone(),
+            is_retry: topic.is_retry,
+            route: match route.map(|route| route.state) {
+                None | Some(RouteState::Unknown) => RouteStatus::Unknown { last_error },
+                Some(RouteState::Missing) => RouteStatus::Missing,
+                Some(RouteState::Known) => RouteStatus::Known {
+                    read_queues: route.map_or(0, |route| route.read_queues.len()),
+                    last_error,
+                },
+            },
+            route_in: self.due_in(Timer::Route(topic.topic), now),
+            reason: None,
+            queues: topic
+                .held
+                .values()
+                .filter_map(|&epoch| Some((epoch, self.queues.get(epoch)?)))
+                .map(|(epoch, queue)| self.queue_status(group, of_group, epoch, queue, calls, now))
+                .collect(),
+            others: self.other_queues(group, topic),
+        };
+        let not_allocated = topic.not_allocated.as_ref().map(ToString::to_string);
+        status.reason = status.find_reason(not_allocated.as_deref());
+        status
+    }
+
+    /// Queues of a topic that are not ours, and who should have them.
+    fn other_queues(&self, group: &ConsumerGroup, topic: &GroupTopic) -> Vec<OtherQueue> {
+        let Some(route) = self.routes.topics.get(topic.topic) else {
+            return Vec::new();
+        };
+        let members = &group.rebalance.members;
+        let mut owners: BTreeMap<MessageQueue, &String> = BTreeMap::new();
+        let is_cheap = members.len() * route.read_queues.len() <= OWNERS_WORK_MAX;
+        if is_cheap && topic.held.len() < route.read_queues.len() {
+            let strategy = group.config.allocate_message_queue_strategy();
+            for member in members.iter().filter(|id| **id != *self.client_id) {
+                let share =
+                    strategy.allocate_topic(member, &route.read_queues, members, topic.is_retry);
+                let share = share.unwrap_or_default();
+                owners.extend(share.into_iter().map(|queue| (queue, member)));
+            }
+        }
+        let others = route.read_queues.iter();
+        others
+            .filter(|queue| !topic.held.contains_key(queue))
+            .map(|queue| OtherQueue {
+                queue: queue.clone(),
+                owner: owners.get(queue).map(|owner| (*owner).clone()),
+                releasing: group.releasing.contains(queue),
+            })
+            .collect()
+    }
+
+    fn queue_status(
+        &self,
+        group: &ConsumerGroup,
+        of_group: &GroupStatus,
+        epoch: Epoch,
+        queue: &AssignedQueue,
+        calls: &CallTable,
+        now: Instant,
+    ) -> QueueStatus {
+        let started = matches!(queue.phase, Phase::Pulling(_) | Phase::Task(_));
+        let of_queue = calls.queues.get(&epoch).copied().unwrap_or_default();
+        let process_queue = &queue.process_queue;
+        let first = process_queue.head();
+        let last = process_queue.last();
+        let mut status = QueueStatus {
+            queue: queue.queue.clone(),
+            epoch,
+            cached_messages: process_queue.messages(),
+            free_messages: process_queue.free_messages(),
+            local_retries: u32::try_from(queue.local_retries.len()).unwrap_or(u32::MAX),
+            cached_bytes: process_queue.body_bytes(),
+            cached_offsets: first.zip(last),
+            calls: of_queue.count,
+            oldest_call: since(of_queue.oldest, now),
+            next_offset: started.then_some(queue.next_offset),
+            finished_offset: queue.commit.finished(),
+            committed_offset: queue.commit.confirmed(),
+            max_offset: queue.max_offset,
+            since_last_pull: since(queue.pulled_at, now),
+            since_last_consume: since(queue.consumed_at, now),
+            locked_for: queue
+                .lock
+                .as_ref()
+                .filter(|lock| lock.is_live(now))
+                .and_then(|lock| Some(lock.live_until()? - now)),
+            activity: self.activity(group, epoch, queue, now),
+            delivery: delivery(group, queue, of_queue.count),
+            reason: Reason::default(),
+        };
+        status.reason = status.find_reason(of_group, queue.last_error.as_ref());
+        status
+    }
+
+    fn activity(
+        &self,
+        group: &ConsumerGroup,
+        epoch: Epoch,
+        queue: &AssignedQueue,
+        now: Instant,
+    ) -> Activity {
+        if !group.life.stays() {
+            return Activity::Stopping;
+        }
+        if let Some(row) = &queue.orderly.row {
+            return Activity::Suspended {
+                offset: row.offset,
+                attempts: row.attempts,
+                lasted: now - row.since,
+            };
+        }
+        let again_in = self.due_in(Timer::Queue(epoch), now);
+        if let Phase::Pulling(_) | Phase::Task(_) = &queue.phase
+            && let Some((scope, pause)) = group.pauses.of(&queue.queue)
+        {
+            return Activity::Paused(pause_status(scope, pause, now));
+        }
+        let failed = |error| Activity::PullFailed { error, again_in };
+        let error = queue.last_error.clone().filter(|_| queue.failures > 0);
+        match (&queue.phase, error) {
+            (Phase::Locking(_), _) => {
+                let obstacle = queue.lock.as_ref().and_then(|lock| lock.obstacle.as_ref());
+                let obstacle = obstacle.map(|obstacle| match obstacle {
+                    LockObstacle::Refused => "another client has it".to_owned(),
+                    LockObstacle::Failed(error) => format!("its broker cannot be asked: {error}"),
+                });
+                Activity::WaitsForLock { obstacle }
+            }
+            (Phase::Starting(Start { .. }), Some(error)) => {
+                Activity::StartFailed { error, again_in }
+            }
+            (Phase::Starting(_), None) => Activity::Starting,
+            (Phase::Task(task), _) => match task {
+                Task::Running => Activity::TaskRuns,
+                Task::Waiting | Task::Paused => Activity::TaskWaits { again_in },
+                Task::Failed => Activity::TaskFailed {
+                    error: queue.task_error.clone().unwrap_or_default(),
+                    again_in,
+                },
+                Task::Due => Activity::TaskDue,
+                Task::Stopped => Activity::Stopping,
+            },
+            (Phase::Pulling(pull), error) => match (pull, error) {
+                (Pull::BrokerFlowControl, _) => Activity::BrokerFlowControl,
+                (Pull::InFlight { .. } | Pull::Failed, Some(error)) => failed(error),
+                (Pull::InFlight { asked_at, .. }, None) => {
+                    let waited = now - *asked_at;
+                    let answered_in = Some(PULL_SUSPEND.saturating_sub(waited));
+                    Activity::Pulling { answered_in }
+                }
+                (Pull::Due | Pull::Failed | Pull::Paused, _) => {
+                    Activity::Pulling { answered_in: None }
+                }
+                (Pull::NoBroker, _) => Activity::NoBroker { again_in },
+                (Pull::FlowControl(threshold), _) => Activity::FlowControl(*threshold),
+                (Pull::Stopped, _) => Activity::Stopping,
+            },
+        }
+    }
+
+    fn due_in(&self, timer: Timer, now: Instant) -> Option<Duration> {
+        let at = self.timers.at(timer)?;
+        Some(if at > now { at - now } else { Duration::ZERO })
+    }
+}
+
+fn pause_status(scope: &PauseScope, pause: &Pause, now: Instant) -> PauseStatus {
+    PauseStatus {
+        scope: scope.clone(),
+        kind: pause.kind,
+        drained: pause.drained,
+        by: Arc::clone(&pause.by),
+        since: now - pause.since,
+    }
+}
+
+fn delivery(group: &ConsumerGroup, queue: &AssignedQueue, calls: u32) -> Delivery {
+    let messages = queue.process_queue.messages();
+    if messages == 0 {
+        Delivery::Nothing
+    } else if calls > 0 && group.config.mode() != ConsumeMode::Concurrently {
+        Delivery::Calling
+    } else if queue.process_queue.free_messages() > 0 && group.life.stays() {
+        if group.may_call() {
+            Delivery::WaitsForPermit
+        } else {
+            Delivery::WaitsForCalls
+        }
+    } else if calls > 0 {
+        Delivery::Calling
+    } else if queue.local_retries.is_empty() {
+        Delivery::SendingBack
+    } else {
+        Delivery::WaitsForRetry
+    }
+}

@@ -1,0 +1,149 @@
+//! Pauses and drains of groups, topics and queues.
+
+use super::*;
+use crate::pause::PauseError;
+use crate::request::{PullStatus, RequestError};
+use crate::testing::CLIENT_ID;
+
+/// `G1` pulls two queues of T1, one of T2 and its retry topic.
+fn two_topics() -> (Harness, GroupId) {
+    let mut t = Harness::default();
+    t.topic("T2", &[("broker-a", 1)]);
+    t.topic("T1", &[("broker-a", 2)]);
+    let builder = group("T1").subscription(SubscriptionData::all("T2"));
+    let id = pull_with(&mut t, builder);
+    (t, id)
+}
+
+fn scoped(t: &mut Harness, id: GroupId, scope: &PauseScope, kind: PauseKind) {
+    let what = format!("{kind:?} {scope}");
+    let by = "somebody".into();
+    let done = t.does(&what, |client, now| client.pause(id, scope, kind, &by, now));
+    done.expect("something to pause");
+}
+
+fn resume_scope(t: &mut Harness, id: GroupId, scope: &PauseScope) {
+    let what = format!("resume {scope}");
+    let done = t.does(&what, |client, now| client.resume(id, scope, now));
+    done.expect("something that is paused");
+}
+
+fn paused_queues(t: &Harness) -> Vec<String> {
+    let status = t.client.status(t.now());
+    let queues = status.groups[0]
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.queues);
+    let paused = queues.filter(|queue| queue.reason.cause == crate::status::Cause::Paused);
+    paused.map(|queue| queue.queue.to_string()).collect()
+}
+
+#[test]
+fn a_queue_is_held_back_while_group_topic_or_queue_is_paused() {
+    let (mut t, id) = two_topics();
+    let of_queue = PauseScope::Queue(queue("T1@broker-a:0"));
+    let of_topic = PauseScope::Topic("T1".into());
+    scoped(&mut t, id, &of_queue, PauseKind::Pause);
+    assert_eq!(paused_queues(&t), ["T1@broker-a:0"]);
+    scoped(&mut t, id, &of_topic, PauseKind::Pause);
+    assert_eq!(paused_queues(&t), ["T1@broker-a:0", "T1@broker-a:1"]);
+    scoped(&mut t, id, &PauseScope::Group, PauseKind::Pause);
+    assert_eq!(paused_queues(&t).len(), 4);
+    for pull in ["PullMessage T1@broker-a:0", "PullMessage T1@broker-a:1"] {
+        t.answer_pull(pull, PullStatus::NoNewMessage, 0);
+    }
+    t.comment("the topic is still paused, and its first queue also by itself");
+    resume_scope(&mut t, id, &PauseScope::Group);
+    assert_eq!(paused_queues(&t), ["T1@broker-a:0", "T1@broker-a:1"]);
+    resume_scope(&mut t, id, &of_topic);
+    assert_eq!(paused_queues(&t), ["T1@broker-a:0"]);
+    resume_scope(&mut t, id, &of_queue);
+    assert!(paused_queues(&t).is_empty());
+    check("pause_nested", &t);
+}
+
+#[test]
+fn pauses_of_groups_and_topics_outlive_a_rebalance_and_those_of_queues_do_not() {
+    let (mut t, id) = two_topics();
+    let of_queue = PauseScope::Queue(queue("T1@broker-a:1"));
+    let of_topic = PauseScope::Topic("T2".into());
+    scoped(&mut t, id, &of_queue, PauseKind::Pause);
+    scoped(&mut t, id, &of_topic, PauseKind::Pause);
+    t.cluster.members = vec![CLIENT_ID.to_owned(), "9.9.9.9@1#zzz".to_owned()];
+    t.forget_transcript();
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    t.settle();
+    t.cluster.members = vec![CLIENT_ID.to_owned()];
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    t.settle();
+    assert_eq!(paused_queues(&t), ["T2@broker-a:0"]);
+    check("pause_rebalance", &t);
+}
+
+#[test]
+fn a_drain_ends_when_everything_is_finished_and_stored() {
+    let (mut t, group) = pulling(group("T1").consume_message_batch_max_size(1));
+    t.answer_found("PullMessage T1", &messages(0..3));
+    scoped(&mut t, group, &PauseScope::Group, PauseKind::Drain);
+    t.comment("what comes now is not kept");
+    t.answer_found("PullMessage T1", &messages(3..4));
+    t.result(1, success());
+    t.result(3, success());
+    let later = ConcurrentlyStatus::ReconsumeLater { delay_level: None };
+    t.result(2, ConsumeResult::Concurrently(later));
+    t.comment("the last one is on its way back");
+    t.settle();
+    let status = t.client.status(t.now());
+    assert!(status.groups[0].pauses[0].drained, "{status:?}");
+    t.comment("and comes when the drain is over");
+    resume_scope(&mut t, group, &PauseScope::Group);
+    check("pause_drain", &t);
+}
+
+#[test]
+fn a_drain_waits_for_a_commit_that_fails_without_hammering_the_broker() {
+    let (mut t, group) = pulling(group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..3));
+    scoped(
+        &mut t,
+        group,
+        &PauseScope::Topic("T1".into()),
+        PauseKind::Drain,
+    );
+    t.answer_pull("PullMessage T1", PullStatus::NoNewMessage, 3);
+    t.result(1, success());
+    t.answer("UpdateConsumerOffset", Err(RequestError::Timeout));
+    let open = t.open_requests();
+    assert!(
+        open.iter()
+            .all(|line| !line.contains("UpdateConsumerOffset")),
+        "{open:?}"
+    );
+    t.wait(seconds(5));
+    t.settle();
+    assert!(t.client.status(t.now()).groups[0].pauses[0].drained);
+}
+
+#[test]
+fn what_is_not_there_cannot_be_paused() {
+    let (mut t, id) = two_topics();
+    let by = "somebody".into();
+    let now = t.now();
+    let mut pause = |scope| t.client.pause(id, &scope, PauseKind::Pause, &by, now);
+    let topic = PauseScope::Topic("T3".into());
+    assert!(matches!(
+        pause(topic),
+        Err(PauseError::NotSubscribed { .. })
+    ));
+    let other = PauseScope::Queue(queue("T1@broker-a:7"));
+    assert!(matches!(pause(other), Err(PauseError::NotHeld { .. })));
+    let resumed = t.client.resume(id, &PauseScope::Group, now);
+    assert!(matches!(resumed, Err(PauseError::NotPaused { .. })));
+    t.client.unsubscribe(id, now);
+    let left = t
+        .client
+        .pause(id, &PauseScope::Group, PauseKind::Pause, &by, now);
+    assert_eq!(left, Err(PauseError::Leaving));
+}

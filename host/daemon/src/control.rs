@@ -1,0 +1,19 @@
+//! The control socket: how `mqlet groups`, `queues`, `explain`, `pause`, `resume` and
+//! `drain` talk to a running host.
+//!
+//! A Unix socket for this user alone, speaking HTTP with JSON. `socket` owns the place in
+//! the file system, `http` the bytes, `server` the connections and their bounds, `routes`
+//! what is answered, from the plain types of `answers`; `client` is the other side.
+//! `directory` says which tenants and plugins there are.
+
+pub(crate) mod answers;
+pub(crate) mod client;
+pub(crate) mod directory;
+mod explain;
+mod http;
+mod routes;
+mod server;
+pub(crate) mod socket;
+
+pub(crate) use directory::Directory;
+pub(crate) use server::ControlServer;

@@ -1,0 +1,105 @@
+//! The control socket's connections: how many, how long, and who asks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::answers::ErrorAnswer;
+use super::directory::Directory;
+use super::http::{self, Answer, HttpError};
+use super::routes;
+use super::socket::{ControlSocket, SocketError};
+
+/// Connections served at once; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 16;
+/// From accept to the last byte of the answer.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// After the system refused a connection (no file handle left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves until it is dropped; the socket goes with it.
+#[derive(Debug)]
+pub(crate) struct ControlServer {
+    socket: ControlSocket,
+    _tasks: JoinSet<()>,
+}
+
+impl ControlServer {
+    /// Binds the socket and serves it. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// There is no socket to be had.
+    pub(crate) fn start(path: &Path, directory: Directory) -> Result<Self, SocketError> {
+        let (socket, listener) = ControlSocket::bind(path)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, directory));
+        Ok(Self {
+            socket,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        self.socket.path()
+    }
+}
+
+async fn serve(listener: UnixListener, directory: Directory) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Ended with this task.
+    let mut connections = JoinSet::new();
+    loop {
+        // Never closed.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+            return;
+        };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, directory.clone(), permit));
+            }
+            Err(error) => {
+                warn!(target: "mqlet", "cannot accept a connection to the control socket: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(mut stream: UnixStream, directory: Directory, _permit: OwnedSemaphorePermit) {
+    let served = async {
+        let asker = asker(&stream);
+        let answer = match http::read_request(&mut stream).await {
+            Ok(request) => routes::answer(&request, &asker, &directory).await,
+            Err(HttpError::TooLarge(what)) => {
+                Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
+            }
+            Err(HttpError::Malformed(what)) => {
+                Answer::json(400, &ErrorAnswer::new(format!("not understood: {what}")))
+            }
+            // Nobody is left to be answered.
+            Err(error @ (HttpError::Io(_) | HttpError::Early)) => return Err(error),
+        };
+        http::write_answer(&mut stream, &answer).await?;
+        Ok(())
+    };
+    match tokio::time::timeout(REQUEST_TIME_MAX, served).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(target: "mqlet", "control socket: {error}"),
+        Err(_) => debug!(target: "mqlet", "control socket: a request took too long"),
+    }
+}
+
+/// Who is on the other side, for people.
+fn asker(stream: &UnixStream) -> String {
+    match stream.peer_cred() {
+        Ok(credentials) => format!("user {}", credentials.uid()),
+        Err(_) => "an unknown user".to_owned(),
+    }
+}
