@@ -200,4 +200,9 @@ pub trait PullTaskCallback: Send + Sync + 'static {
         puller: Arc<dyn QueuePuller>,
         cancel: CancelSignal,
     ) -> PullTaskFuture;
+
+    /// As [`MessageListener::properties`](crate::listener::MessageListener::properties).
+    fn properties(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }

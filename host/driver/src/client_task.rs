@@ -13,18 +13,20 @@ use consumer::listener::{
     ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener, OrderlyStatus,
 };
 use consumer::publish::{OutgoingMessage, SendMode};
+use consumer::pull_task::{PullTaskCallback, PullTaskResult, PullerRequestId};
 use consumer::{
     Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SendId, ServerRequest,
-    ServerRequestId, SubscribeError,
+    ServerRequestId,
 };
 use protocol::{Instant, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::consume_pool::ConsumePool;
+use crate::consume_pool::{Call, CallId, CallRequest, CallResult, ConsumePool, Permit};
 use crate::event::Event;
 use crate::mailbox::{CallEnd, Input, Mailbox};
 use crate::producer::SendOutcome;
+use crate::puller::PullerReply;
 use crate::requests::Requests;
 use crate::shutdown::{Shutdown, Step, StopReport};
 use crate::{COMMANDS_MAX, DriverConfig, DriverError, DriverStatus, Observer};
@@ -39,7 +41,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 pub(crate) enum Command {
     Subscribe {
         group: Box<GroupConfig>,
-        listener: Arc<dyn MessageListener>,
+        worker: Worker,
         reply: oneshot::Sender<Result<(), DriverError>>,
     },
     Unsubscribe {
@@ -69,6 +71,21 @@ pub(crate) enum Command {
         drain_timeout: Duration,
         reply: oneshot::Sender<StopReport>,
     },
+}
+
+/// Who works for a group.
+pub(crate) enum Worker {
+    Listener(Arc<dyn MessageListener>),
+    PullTasks(Arc<dyn PullTaskCallback>),
+}
+
+impl Worker {
+    fn properties(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Listener(listener) => listener.properties(),
+            Self::PullTasks(callback) => callback.properties(),
+        }
+    }
 }
 
 /// Runs a client until it is stopped and all has ended.
@@ -126,6 +143,9 @@ struct ClientTask {
     pool: ConsumePool,
     groups: BTreeMap<Arc<str>, Group>,
     sends: BTreeMap<SendId, oneshot::Sender<SendOutcome>>,
+    pullers: BTreeMap<PullerRequestId, PullerReply>,
+    /// Whose turn it is when both kinds of work wait.
+    pull_task_is_next: bool,
     server_requests: BTreeMap<ServerRequestId, Responder>,
     next_server_request: u64,
     drain_timeout: Duration,
@@ -137,7 +157,7 @@ struct ClientTask {
 
 struct Group {
     id: GroupId,
-    listener: Arc<dyn MessageListener>,
+    worker: Worker,
     leaving: Option<Leaving>,
 }
 
@@ -180,6 +200,8 @@ impl ClientTask {
             mailbox,
             groups: BTreeMap::new(),
             sends: BTreeMap::new(),
+            pullers: BTreeMap::new(),
+            pull_task_is_next: false,
             server_requests: BTreeMap::new(),
             next_server_request: 0,
             drain_timeout: config.drain_timeout,
@@ -194,12 +216,12 @@ impl ClientTask {
         match command {
             Command::Subscribe {
                 group,
-                listener,
+                worker,
                 reply,
             } => {
-                let result = self.subscribe(*group, listener, now);
+                let result = self.subscribe(*group, worker, now);
                 // Whoever asked may be gone; so below.
-                reply.send(result.map_err(DriverError::Subscribe)).ok();
+                reply.send(result).ok();
             }
             Command::Unsubscribe {
                 consumer_group,
@@ -251,16 +273,22 @@ impl ClientTask {
     fn subscribe(
         &mut self,
         config: GroupConfig,
-        listener: Arc<dyn MessageListener>,
+        worker: Worker,
         now: Instant,
-    ) -> Result<(), SubscribeError> {
+    ) -> Result<(), DriverError> {
+        let pulls = matches!(worker, Worker::PullTasks(_));
+        if pulls != config.pull_task_interval().is_some() {
+            return Err(DriverError::WrongKind {
+                consumer_group: config.consumer_group().to_string(),
+            });
+        }
         let name = Arc::clone(config.consumer_group());
         let id = self.client.subscribe(config, now)?;
         self.groups.insert(
             name,
             Group {
                 id,
-                listener,
+                worker,
                 leaving: None,
             },
         );
@@ -317,6 +345,10 @@ impl ClientTask {
         match input {
             Input::Response(id, result) => self.client.handle_response(id, result, now),
             Input::CallEnded(id, end) => self.handle_call_ended(id, end, now),
+            Input::QueueAsked(run, request, reply) => {
+                let id = self.client.ask_queue(run, request, now);
+                self.pullers.insert(id, reply);
+            }
             Input::Connected(address) => {
                 self.client.handle_connected(&address, now);
                 (self.observer)(&Event::Connected { address });
@@ -354,39 +386,69 @@ impl ClientTask {
         }
     }
 
-    fn handle_call_ended(
-        &mut self,
-        id: consumer::listener::ConsumeRequestId,
-        end: CallEnd,
-        now: Instant,
-    ) {
+    fn handle_call_ended(&mut self, id: CallId, end: CallEnd, now: Instant) {
         let Some(call) = self.pool.handle_ended(id) else {
             // It was killed, and the rules were told then.
             return;
         };
         let request = &call.request;
-        let result = match end {
+        match end {
             CallEnd::Returned { result, elapsed } => {
-                if elapsed > request.consume_timeout {
+                if elapsed > request.consume_timeout() {
                     (self.observer)(&Event::CallSlow {
-                        consumer_group: Arc::clone(&request.consumer_group),
-                        queue: request.message_queue.clone(),
+                        consumer_group: Arc::clone(request.consumer_group()),
+                        queue: request.message_queue().clone(),
                         elapsed,
                     });
                 }
-                result
+                match (id, result) {
+                    (CallId::Consume(id), CallResult::Consumed(result)) => {
+                        self.client.handle_consume_result(id, result, now);
+                    }
+                    (CallId::PullTask(id), CallResult::Ran(result)) => {
+                        self.client.handle_pull_task_result(id, result, now);
+                    }
+                    (CallId::Consume(_), CallResult::Ran(_))
+                    | (CallId::PullTask(_), CallResult::Consumed(_)) => {
+                        debug_assert!(false, "the result of another kind of call");
+                        self.handle_not_finished(&call, now);
+                    }
+                }
             }
             CallEnd::Panicked { message } => {
                 (self.observer)(&Event::ListenerPanicked {
-                    consumer_group: Arc::clone(&request.consumer_group),
-                    queue: request.message_queue.clone(),
-                    message,
+                    consumer_group: Arc::clone(request.consumer_group()),
+                    queue: request.message_queue().clone(),
+                    message: message.clone(),
                 });
-                again(request.mode)
+                match request {
+                    CallRequest::Consume(request) => {
+                        let result = again(request.mode);
+                        self.client.handle_consume_result(request.id, result, now);
+                    }
+                    CallRequest::PullTask(request) => {
+                        let reason = format!("it panicked: {message}");
+                        let result = PullTaskResult::Failed { reason };
+                        self.client.handle_pull_task_result(request.id, result, now);
+                    }
+                }
             }
-            CallEnd::Dropped => ConsumeResult::NotFinished,
-        };
-        self.client.handle_consume_result(id, result, now);
+            CallEnd::Dropped => self.handle_not_finished(&call, now),
+        }
+    }
+
+    /// Tells the rules that nothing of a call counts.
+    fn handle_not_finished(&mut self, call: &Call, now: Instant) {
+        match &call.request {
+            CallRequest::Consume(request) => {
+                let result = ConsumeResult::NotFinished;
+                self.client.handle_consume_result(request.id, result, now);
+            }
+            CallRequest::PullTask(request) => {
+                let result = PullTaskResult::NotFinished;
+                self.client.handle_pull_task_result(request.id, result, now);
+            }
+        }
     }
 
     fn handle_timeout(&mut self) {
@@ -448,8 +510,7 @@ impl ClientTask {
         let killed = self.pool.kill(consumer_group.map(|name| &**name));
         let calls = u32::try_from(killed.len()).unwrap_or(u32::MAX);
         for call in killed {
-            self.client
-                .handle_consume_result(call.request.id, ConsumeResult::NotFinished, now);
+            self.handle_not_finished(&call, now);
         }
         if calls > 0 {
             (self.observer)(&Event::CallsKilled {
@@ -476,21 +537,20 @@ impl ClientTask {
                 responder.answer(self.complete(info));
             }
         }
+        while let Some((id, answer)) = self.client.poll_puller_answer() {
+            if let Some(reply) = self.pullers.remove(&id) {
+                // The run may have been killed.
+                reply.send(answer).ok();
+            }
+        }
         while let Some((id, outcome)) = self.client.poll_send_result() {
             if let Some(reply) = self.sends.remove(&id) {
                 reply.send(outcome).ok();
             }
         }
         while let Some(permit) = self.pool.try_permit() {
-            let Some(request) = self.client.poll_consume_request() else {
+            if !self.start_next(permit) {
                 break;
-            };
-            match self.groups.get(&*request.consumer_group) {
-                Some(group) => self
-                    .pool
-                    .start(request, Arc::clone(&group.listener), permit),
-                // The rules make work for subscribed groups only.
-                None => debug_assert!(false, "work for {}", request.consumer_group),
             }
         }
         self.pool.give_back_spare();
@@ -510,12 +570,46 @@ impl ClientTask {
     /// Adds what the rules do not know: who listens, and the calls under way.
     fn complete(&self, mut info: RunningInfo) -> RemotingCommand {
         if let Some(group) = self.groups.get(&info.consumer_group) {
-            info.info.properties.extend(group.listener.properties());
+            info.info.properties.extend(group.worker.properties());
         }
         if info.jstack {
             info.info.jstack = Some(self.pool.describe(&info.consumer_group));
         }
         info.encode()
+    }
+
+    /// Starts what is next, the two kinds of work in turn. False when there is none.
+    fn start_next(&mut self, permit: Permit) -> bool {
+        self.pull_task_is_next = !self.pull_task_is_next;
+        let mut run = None;
+        if self.pull_task_is_next {
+            run = self.client.poll_pull_task();
+        }
+        let call = match run {
+            Some(_) => None,
+            None => self.client.poll_consume_request(),
+        };
+        if let Some(request) = call {
+            match self.groups.get(&*request.consumer_group).map(|g| &g.worker) {
+                Some(Worker::Listener(listener)) => {
+                    self.pool.start(request, Arc::clone(listener), permit);
+                }
+                // The rules make work for subscribed groups only, and of their kind.
+                _ => debug_assert!(false, "work for {}", request.consumer_group),
+            }
+            return true;
+        }
+        let Some(request) = run.or_else(|| self.client.poll_pull_task()) else {
+            return false;
+        };
+        match self.groups.get(&*request.consumer_group).map(|g| &g.worker) {
+            Some(Worker::PullTasks(callback)) => {
+                let callback = Arc::clone(callback);
+                self.pool.start_pull_task(request, callback, permit);
+            }
+            _ => debug_assert!(false, "a run for {}", request.consumer_group),
+        }
+        true
     }
 
     fn handle_group_left(&mut self, name: &Arc<str>) {

@@ -1,8 +1,8 @@
 //! Calls to listeners: started only with a permit, reported exactly once, killed by
 //! dropping.
 //!
-//! A call is a whole consume request (a run of messages): one task, one report, however
-//! many messages it has. The permit of the host is held until the result was taken.
+//! A call is a whole consume request (a run of messages), or a run of a pull task: one
+//! task, one report, however many messages it has. The permit of the host is held until the result was taken.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,16 +10,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use consumer::listener::{
-    CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeRequestId, MessageListener,
+    CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageListener,
 };
+use consumer::pull_task::{
+    PullTaskCallback, PullTaskFuture, PullTaskId, PullTaskRequest, PullTaskResult, QueuePuller,
+};
+use protocol::MessageQueue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::mailbox::{CallEnd, Input, Mailbox};
 use crate::panic_message;
+use crate::puller::Puller;
 
 /// Bounds the calls under way in the whole process, all clients together. Clones share
 /// the permits. Whoever waits longest gets the next one.
@@ -42,7 +48,7 @@ impl HostPermits {
 
 /// The calls of one client.
 pub(crate) struct ConsumePool {
-    calls: BTreeMap<ConsumeRequestId, Call>,
+    calls: BTreeMap<CallId, Call>,
     calls_max: usize,
     host: HostPermits,
     /// Got for work that may have gone meanwhile.
@@ -53,9 +59,53 @@ pub(crate) struct ConsumePool {
     mailbox: Arc<Mailbox>,
 }
 
+/// Names a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum CallId {
+    Consume(ConsumeRequestId),
+    PullTask(PullTaskId),
+}
+
+/// What a call is for.
+#[derive(Clone, Debug)]
+pub(crate) enum CallRequest {
+    Consume(Arc<ConsumeRequest>),
+    PullTask(Arc<PullTaskRequest>),
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum CallResult {
+    Consumed(ConsumeResult),
+    Ran(PullTaskResult),
+}
+
+impl CallRequest {
+    pub(crate) fn consumer_group(&self) -> &Arc<str> {
+        match self {
+            Self::Consume(request) => &request.consumer_group,
+            Self::PullTask(request) => &request.consumer_group,
+        }
+    }
+
+    pub(crate) fn message_queue(&self) -> &MessageQueue {
+        match self {
+            Self::Consume(request) => &request.message_queue,
+            Self::PullTask(request) => &request.message_queue,
+        }
+    }
+
+    pub(crate) fn consume_timeout(&self) -> Duration {
+        match self {
+            Self::Consume(request) => request.consume_timeout,
+            Self::PullTask(request) => request.consume_timeout,
+        }
+    }
+}
+
 /// A call under way.
 pub(crate) struct Call {
-    pub(crate) request: Arc<ConsumeRequest>,
+    pub(crate) request: CallRequest,
     began: tokio::time::Instant,
     cancel: CancelSignal,
     task: AbortHandle,
@@ -108,7 +158,7 @@ impl ConsumePool {
         self.spare = None;
     }
 
-    /// Starts a call.
+    /// Starts a call of a listener.
     pub(crate) fn start(
         &mut self,
         request: Arc<ConsumeRequest>,
@@ -116,23 +166,51 @@ impl ConsumePool {
         permit: Permit,
     ) {
         let cancel = CancelSignal::default();
+        let id = CallId::Consume(request.id);
+        let stage = Stage::NewCall {
+            request: Arc::clone(&request),
+            listener,
+            cancel: cancel.clone(),
+        };
+        self.spawn(id, CallRequest::Consume(request), stage, cancel, permit);
+    }
+
+    /// Starts a run of a pull task.
+    pub(crate) fn start_pull_task(
+        &mut self,
+        request: Arc<PullTaskRequest>,
+        callback: Arc<dyn PullTaskCallback>,
+        permit: Permit,
+    ) {
+        let cancel = CancelSignal::default();
+        let id = CallId::PullTask(request.id);
+        let puller = Puller::new(request.id, cancel.clone(), Arc::clone(&self.mailbox));
+        let stage = Stage::NewRun {
+            request: Arc::clone(&request),
+            callback,
+            puller: Arc::new(puller),
+            cancel: cancel.clone(),
+        };
+        self.spawn(id, CallRequest::PullTask(request), stage, cancel, permit);
+    }
+
+    fn spawn(
+        &mut self,
+        id: CallId,
+        request: CallRequest,
+        stage: Stage,
+        cancel: CancelSignal,
+        permit: Permit,
+    ) {
         let began = tokio::time::Instant::now();
         let report = Report {
             mailbox: Arc::clone(&self.mailbox),
-            id: request.id,
+            id,
             began,
             is_owed: true,
         };
-        let running = Running {
-            stage: Stage::New {
-                request: Arc::clone(&request),
-                listener,
-                cancel: cancel.clone(),
-            },
-            report,
-        };
+        let running = Running { stage, report };
         let task = self.tasks.spawn(running).abort_handle();
-        let id = request.id;
         let before = self.calls.insert(
             id,
             Call {
@@ -148,7 +226,7 @@ impl ConsumePool {
 
     /// A call has reported. Its permit goes back when the result is dropped. `None` if
     /// it was killed before.
-    pub(crate) fn handle_ended(&mut self, id: ConsumeRequestId) -> Option<Call> {
+    pub(crate) fn handle_ended(&mut self, id: CallId) -> Option<Call> {
         self.calls.remove(&id)
     }
 
@@ -158,7 +236,7 @@ impl ConsumePool {
             .calls
             .iter()
             .filter(|(_, call)| {
-                consumer_group.is_none_or(|group| *call.request.consumer_group == *group)
+                consumer_group.is_none_or(|group| **call.request.consumer_group() == *group)
             })
             .map(|(&id, _)| id)
             .collect();
@@ -188,24 +266,27 @@ impl ConsumePool {
         use std::fmt::Write as _;
         let calls = self.calls.values();
         let calls: Vec<&Call> = calls
-            .filter(|call| *call.request.consumer_group == *consumer_group)
+            .filter(|call| **call.request.consumer_group() == *consumer_group)
             .collect();
         let mut text = format!(
             "{} calls under way (a guest's own stack is in the log when it traps or is killed)\n",
             calls.len()
         );
         for call in calls {
-            let request = &call.request;
-            let first = request.iter().next();
-            let first = first.map_or(0, |first| first.message.queue_offset().0);
+            let what = match &call.request {
+                CallRequest::Consume(request) => {
+                    let first = request.iter().next();
+                    let first = first.map_or(0, |first| first.message.queue_offset().0);
+                    let (count, queue) = (request.len(), &request.message_queue);
+                    format!("call of {count} messages of {queue} from offset {first}")
+                }
+                CallRequest::PullTask(request) => {
+                    format!("run of the pull task of {}", request.message_queue)
+                }
+            };
+            let seconds = call.began.elapsed().as_secs_f64();
             // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "call of {} messages of {} from offset {first}, for {:.1} s",
-                request.len(),
-                request.message_queue,
-                call.began.elapsed().as_secs_f64()
-            );
+            let _ = writeln!(text, "{what}, for {seconds:.1} s");
         }
         text
     }
@@ -238,12 +319,46 @@ struct Running {
 }
 
 enum Stage {
-    New {
+    NewCall {
         request: Arc<ConsumeRequest>,
         listener: Arc<dyn MessageListener>,
         cancel: CancelSignal,
     },
     Called(ConsumeFuture),
+    NewRun {
+        request: Arc<PullTaskRequest>,
+        callback: Arc<dyn PullTaskCallback>,
+        puller: Arc<dyn QueuePuller>,
+        cancel: CancelSignal,
+    },
+    Runs(PullTaskFuture),
+}
+
+impl Stage {
+    /// What a new stage becomes.
+    fn begin(&self) -> Option<Self> {
+        match self {
+            Self::NewCall {
+                request,
+                listener,
+                cancel,
+            } => {
+                let call = listener.consume_message(Arc::clone(request), cancel.clone());
+                Some(Self::Called(call))
+            }
+            Self::NewRun {
+                request,
+                callback,
+                puller,
+                cancel,
+            } => {
+                let (request, puller) = (Arc::clone(request), Arc::clone(puller));
+                let run = callback.do_pull_task(request, puller, cancel.clone());
+                Some(Self::Runs(run))
+            }
+            Self::Called(_) | Self::Runs(_) => None,
+        }
+    }
 }
 
 impl Future for Running {
@@ -252,18 +367,13 @@ impl Future for Running {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            if let Stage::New {
-                request,
-                listener,
-                cancel,
-            } = &this.stage
-            {
-                let call = listener.consume_message(Arc::clone(request), cancel.clone());
-                this.stage = Stage::Called(call);
+            if let Some(stage) = this.stage.begin() {
+                this.stage = stage;
             }
             match &mut this.stage {
-                Stage::Called(call) => call.as_mut().poll(context),
-                Stage::New { .. } => Poll::Pending,
+                Stage::Called(call) => call.as_mut().poll(context).map(CallResult::Consumed),
+                Stage::Runs(run) => run.as_mut().poll(context).map(CallResult::Ran),
+                Stage::NewCall { .. } | Stage::NewRun { .. } => Poll::Pending,
             }
         }));
         match polled {
@@ -285,7 +395,7 @@ impl Future for Running {
 /// The one report that a call owes.
 struct Report {
     mailbox: Arc<Mailbox>,
-    id: ConsumeRequestId,
+    id: CallId,
     began: tokio::time::Instant,
     is_owed: bool,
 }
@@ -309,10 +419,8 @@ impl Drop for Report {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::time::Duration;
 
-    use consumer::listener::{ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageModel};
-    use protocol::MessageQueue;
+    use consumer::listener::{ConcurrentlyStatus, ConsumeMode, MessageModel};
 
     use super::*;
 
@@ -320,6 +428,10 @@ mod tests {
 
     fn done() -> ConsumeResult {
         ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None })
+    }
+
+    fn call(id: u64) -> CallId {
+        CallId::Consume(ConsumeRequestId(id))
     }
 
     fn request(id: u64, consumer_group: &str) -> Arc<ConsumeRequest> {
@@ -388,13 +500,14 @@ mod tests {
         let inputs = reported(&pool, 1).await;
         assert!(matches!(
             &inputs[..],
-            [Input::CallEnded(ConsumeRequestId(7), CallEnd::Returned { result, .. })] if *result == done()
+            [Input::CallEnded(id, CallEnd::Returned { result: CallResult::Consumed(result), .. })]
+                if *id == call(7) && *result == done()
         ));
         assert_eq!(host.available(), 0);
 
-        assert!(pool.handle_ended(ConsumeRequestId(7)).is_some());
+        assert!(pool.handle_ended(call(7)).is_some());
         assert_eq!(host.available(), 1);
-        assert!(pool.handle_ended(ConsumeRequestId(7)).is_none());
+        assert!(pool.handle_ended(call(7)).is_none());
     }
 
     #[tokio::test]
@@ -425,7 +538,7 @@ mod tests {
         assert!(polled.is_err());
 
         reported(&busy, 1).await;
-        busy.handle_ended(ConsumeRequestId(1));
+        busy.handle_ended(call(1));
         assert!(busy.try_permit().is_none(), "it does not push in");
 
         tokio::time::timeout(PATIENCE, waiting.host_permit())
@@ -479,7 +592,7 @@ mod tests {
             let Input::CallEnded(id, CallEnd::Panicked { message }) = input else {
                 panic!("{input:?}");
             };
-            assert_eq!(message, ["at once", "later"][usize::from(id.0 == 1)]);
+            assert_eq!(message, ["at once", "later"][usize::from(id == call(1))]);
         }
     }
 
@@ -518,16 +631,16 @@ mod tests {
         let killed = pool.kill(Some("doomed"));
 
         assert_eq!(killed.len(), 1);
-        assert_eq!(killed[0].request.id, ConsumeRequestId(1));
+        assert_eq!(**killed[0].request.consumer_group(), *"doomed");
         let inputs = reported(&pool, 1).await;
         assert!(matches!(
             inputs[..],
-            [Input::CallEnded(ConsumeRequestId(1), CallEnd::Dropped)]
+            [Input::CallEnded(
+                CallId::Consume(ConsumeRequestId(1)),
+                CallEnd::Dropped
+            )]
         ));
-        assert!(
-            pool.handle_ended(ConsumeRequestId(1)).is_none(),
-            "not heard again"
-        );
+        assert!(pool.handle_ended(call(1)).is_none(), "not heard again");
         assert!(cancelled_before_drop.load(Ordering::SeqCst));
         assert_eq!(pool.len(), 1);
         assert_eq!(pool.kill(None).len(), 1);

@@ -7,7 +7,7 @@
 //!
 //! Reading order: this file ([`Driver`]), `client_task` (the owner's loop), `mailbox`
 //! (what is reported to it), `requests` (out to the brokers and back), `consume_pool`
-//! (out to the listeners and back), [`producer`], [`shutdown`], [`event`].
+//! (out to the listeners and back), [`producer`], `puller`, [`shutdown`], [`event`].
 //!
 //! ```text
 //!            commands (bounded)            poll_request ──► requests ──► RemotingClient
@@ -23,6 +23,7 @@ mod consume_pool;
 pub mod event;
 mod mailbox;
 pub mod producer;
+mod puller;
 mod requests;
 pub mod shutdown;
 
@@ -35,13 +36,14 @@ use std::time::Duration;
 
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
+use consumer::pull_task::PullTaskCallback;
 use consumer::{
     ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SubscribeError,
 };
 use remoting::{RemotingConfig, RemotingStats};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use client_task::Command;
+use client_task::{Command, Worker};
 use producer::Producer;
 
 /// Commands that may wait for the client task. Senders wait for room.
@@ -88,6 +90,14 @@ pub enum DriverError {
     /// The rules did not pause or resume.
     #[error(transparent)]
     Pause(#[from] PauseError),
+    /// A listener for a group of pull tasks, or the other way round.
+    #[error(
+        "consumer group \"{consumer_group}\": a group with a pull_task_interval is worked by pull tasks, any other one by a listener"
+    )]
+    WrongKind {
+        /// The group.
+        consumer_group: String,
+    },
     /// No such group.
     #[error("consumer group \"{consumer_group}\" is not subscribed")]
     UnknownGroup {
@@ -167,7 +177,25 @@ impl Driver {
     ) -> Result<(), DriverError> {
         self.ask(|reply| Command::Subscribe {
             group: Box::new(group),
-            listener,
+            worker: Worker::Listener(listener),
+            reply,
+        })
+        .await?
+    }
+
+    /// Takes a group of pull tasks in; its callback is called for each of its queues,
+    /// again and again.
+    ///
+    /// # Errors
+    /// As [`Driver::subscribe`]; or the group has no `pull_task_interval`.
+    pub async fn subscribe_pull_tasks(
+        &self,
+        group: GroupConfig,
+        callback: Arc<dyn PullTaskCallback>,
+    ) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Subscribe {
+            group: Box::new(group),
+            worker: Worker::PullTasks(callback),
             reply,
         })
         .await?

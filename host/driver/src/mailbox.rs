@@ -2,19 +2,21 @@
 //!
 //! Whoever reports never waits, and the task takes everything at once: a thousand
 //! answers cost it one wake-up. What can be in here is bounded by what the task handed
-//! out (requests in flight, calls under way); only what peers send unasked has a bound
+//! out (requests in flight, calls under way and what they ask); only what peers send unasked has a bound
 //! of its own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consumer::listener::{ConsumeRequestId, ConsumeResult};
+use consumer::pull_task::{PullTaskId, PullerRequest};
 use consumer::{RequestError, RequestId, Response};
 use protocol::code::response_code;
 use protocol::{Address, RemotingCommand};
 use remoting::{ClientHandler, ConnectError, ConnectionError, Responder};
 use tokio::sync::Notify;
 
+use crate::consume_pool::{CallId, CallResult};
+use crate::puller::PullerReply;
 use crate::requests::with_causes;
 
 /// Requests of peers that wait for the client task; more are turned away as busy.
@@ -26,7 +28,9 @@ const SERVER_REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) enum Input {
     Response(RequestId, Result<Response, RequestError>),
-    CallEnded(ConsumeRequestId, CallEnd),
+    CallEnded(CallId, CallEnd),
+    /// A run of a pull task asks something of its queue.
+    QueueAsked(PullTaskId, PullerRequest, PullerReply),
     Connected(Address),
     Disconnected {
         address: Address,
@@ -45,7 +49,7 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) enum CallEnd {
     Returned {
-        result: ConsumeResult,
+        result: CallResult,
         elapsed: Duration,
     },
     Panicked {

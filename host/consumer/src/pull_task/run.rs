@@ -214,7 +214,8 @@ impl Client {
             queue: queue.queue.clone(),
             messages: run.messages,
             elapsed: now - run.began,
-            failure,
+            // What it may no longer do when its group leaves is no failure.
+            failure: failure.filter(|_| group.life.stays()),
         });
         if !group.life.stays() {
             queue.phase = Phase::Task(Task::Stopped);

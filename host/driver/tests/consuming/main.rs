@@ -5,6 +5,7 @@
 
 mod cluster;
 mod listeners;
+mod pull_tasks;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
