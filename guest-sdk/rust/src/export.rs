@@ -73,9 +73,10 @@ impl<T: ConcurrentBatchListener + Lifecycle> lifecycle::Guest for Plugin<T> {
 impl<T: ConcurrentBatchListener + Lifecycle> concurrent::Guest for Plugin<T> {
     fn consume_message(
         messages: Vec<concurrent::Message>,
+        data: Vec<u8>,
         context: concurrent::BatchContext,
     ) -> Result<concurrent::ConsumeStatus, String> {
-        let batch = Batch::new(context, messages);
+        let batch = Batch::new(context, messages, data);
         INSTANCE.with_borrow_mut(|instance| match instance {
             Some(instance) => instance.consume_batch(&batch),
             None => Err("the host called before init, or after shutdown".to_owned()),

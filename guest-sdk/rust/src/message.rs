@@ -7,17 +7,23 @@ use std::str::Utf8Error;
 use std::time::Duration;
 
 use crate::bindings::exports::mqlet::listener::concurrent::{BatchContext, Message as Record};
+use crate::bindings::mqlet::listener::types::Slice;
 use crate::call::{self, MessageDetails};
 
 /// Messages of one queue, in offset order.
 pub struct Batch {
     context: BatchContext,
     records: Vec<Record>,
+    data: Vec<u8>,
 }
 
 impl Batch {
-    pub(crate) fn new(context: BatchContext, records: Vec<Record>) -> Self {
-        Self { context, records }
+    pub(crate) fn new(context: BatchContext, records: Vec<Record>, data: Vec<u8>) -> Self {
+        Self {
+            context,
+            records,
+            data,
+        }
     }
 
     /// The messages in offset order.
@@ -27,6 +33,7 @@ impl Batch {
             .enumerate()
             .map(|(index, record)| Message {
                 record,
+                data: &self.data,
                 context: &self.context,
                 index,
             })
@@ -88,6 +95,7 @@ impl std::fmt::Debug for Batch {
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     record: &'a Record,
+    data: &'a [u8],
     context: &'a BatchContext,
     index: usize,
 }
@@ -95,7 +103,8 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// The id that people search for.
     pub fn message_id(self) -> &'a str {
-        &self.record.message_id
+        // The host never sends anything else.
+        std::str::from_utf8(self.part(self.record.message_id)).unwrap_or_default()
     }
 
     /// The topic it was first sent to.
@@ -105,7 +114,7 @@ impl<'a> Message<'a> {
 
     /// The content, decompressed.
     pub fn body(self) -> &'a [u8] {
-        &self.record.body
+        self.part(self.record.body)
     }
 
     /// The content as text.
@@ -128,7 +137,7 @@ impl<'a> Message<'a> {
     /// All properties as name and value, in the broker's order.
     pub fn properties(self) -> Properties<'a> {
         Properties {
-            rest: &self.record.properties,
+            rest: self.part(self.record.properties),
         }
     }
 
@@ -193,6 +202,11 @@ impl<'a> Message<'a> {
     /// Bytes that the broker stores for it.
     pub fn store_size(self) -> u32 {
         self.record.store_size
+    }
+
+    fn part(self, slice: Slice) -> &'a [u8] {
+        let rest = self.data.get(slice.offset as usize..).unwrap_or_default();
+        rest.get(..slice.size as usize).unwrap_or_default()
     }
 
     /// What is rarely wanted: hosts, checksum, transaction. Asks the host; `None` when

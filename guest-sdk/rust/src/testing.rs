@@ -24,6 +24,7 @@
 pub(crate) mod host;
 
 use crate::bindings::exports::mqlet::listener::concurrent::{BatchContext, Message as Record};
+use crate::bindings::mqlet::listener::types::Slice;
 use crate::listener::ConcurrentBatchListener;
 use crate::log::Level;
 use crate::message::Batch;
@@ -35,33 +36,29 @@ pub use host::{SentMessage, refuse_sends};
 #[derive(Clone, Debug)]
 pub struct TestMessage {
     topic: String,
-    record: Record,
+    message_id: String,
+    body: Vec<u8>,
+    properties: Vec<u8>,
+    reconsume_times: u32,
+    flag: i32,
 }
 
 /// A message of a topic, with an empty body and no properties.
 pub fn message(topic: &str) -> TestMessage {
     TestMessage {
         topic: topic.to_owned(),
-        record: Record {
-            message_id: String::new(),
-            body: Vec::new(),
-            properties: Vec::new(),
-            queue_offset: 0,
-            commit_log_offset: 0,
-            born_timestamp_ms: host::NOW_MS,
-            store_timestamp_ms: host::NOW_MS,
-            reconsume_times: 0,
-            flag: 0,
-            sys_flag: 0,
-            store_size: 0,
-        },
+        message_id: String::new(),
+        body: Vec::new(),
+        properties: Vec::new(),
+        reconsume_times: 0,
+        flag: 0,
     }
 }
 
 impl TestMessage {
     /// The content.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
-        self.record.body = body.into();
+        self.body = body.into();
         self
     }
 
@@ -77,29 +74,60 @@ impl TestMessage {
 
     /// Adds a property.
     pub fn property(mut self, name: &str, value: &str) -> Self {
-        self.record
-            .properties
+        self.properties
             .extend_from_slice(format!("{name}\u{1}{value}\u{2}").as_bytes());
         self
     }
 
     /// How often it was tried before.
     pub fn reconsume_times(mut self, times: u32) -> Self {
-        self.record.reconsume_times = times;
+        self.reconsume_times = times;
         self
     }
 
     /// The id; `ID-0`, `ID-1`, … by position in the batch when none is given.
     pub fn message_id(mut self, message_id: &str) -> Self {
-        message_id.clone_into(&mut self.record.message_id);
+        message_id.clone_into(&mut self.message_id);
         self
     }
 
     /// The sender's own 32 bits.
     pub fn flag(mut self, flag: i32) -> Self {
-        self.record.flag = flag;
+        self.flag = flag;
         self
     }
+}
+
+/// The messages as the host hands them over.
+fn batch(context: BatchContext, messages: Vec<TestMessage>) -> Batch {
+    let mut data = Vec::new();
+    let mut add = |bytes: &[u8]| {
+        let offset = u32::try_from(data.len()).expect("a batch has less than 4 GiB");
+        let size = u32::try_from(bytes.len()).expect("a batch has less than 4 GiB");
+        data.extend_from_slice(bytes);
+        Slice { offset, size }
+    };
+    let records = messages.into_iter().enumerate().map(|(index, message)| {
+        let message_id = match message.message_id.as_str() {
+            "" => format!("ID-{index}"),
+            message_id => message_id.to_owned(),
+        };
+        Record {
+            message_id: add(message_id.as_bytes()),
+            body: add(&message.body),
+            properties: add(&message.properties),
+            queue_offset: index as u64,
+            commit_log_offset: 0,
+            born_timestamp_ms: host::NOW_MS,
+            store_timestamp_ms: host::NOW_MS,
+            reconsume_times: message.reconsume_times,
+            flag: message.flag,
+            sys_flag: 0,
+            store_size: 0,
+        }
+    });
+    let records = records.collect();
+    Batch::new(context, records, data)
 }
 
 /// What came of a call.
@@ -159,7 +187,7 @@ pub fn consume(
     listener: &mut impl ConcurrentBatchListener,
     messages: impl IntoIterator<Item = TestMessage>,
 ) -> Run {
-    let mut messages: Vec<_> = messages.into_iter().collect();
+    let messages: Vec<_> = messages.into_iter().collect();
     let topic = messages
         .first()
         .expect("a batch has a message")
@@ -169,12 +197,6 @@ pub fn consume(
         messages.iter().all(|message| message.topic == topic),
         "the messages of a batch have one topic"
     );
-    for (index, message) in messages.iter_mut().enumerate() {
-        message.record.queue_offset = index as u64;
-        if message.record.message_id.is_empty() {
-            message.record.message_id = format!("ID-{index}");
-        }
-    }
     let context = BatchContext {
         consumer_group: "test-group".to_owned(),
         topic,
@@ -182,10 +204,7 @@ pub fn consume(
         queue_id: 0,
         broadcasting: false,
     };
-    let batch = Batch::new(
-        context,
-        messages.into_iter().map(|message| message.record).collect(),
-    );
+    let batch = batch(context, messages);
     host::begin(batch.len());
     let status = listener
         .consume_batch(&batch)

@@ -94,7 +94,7 @@ impl ConsumeRequest {
     }
 
     /// The messages in order.
-    pub fn iter(&self) -> impl Iterator<Item = ConsumeMessage<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = ConsumeMessage<'_>> + Clone {
         self.runs.iter().flat_map(|run| {
             run.range.clone().map(|index| {
                 let message = run.batch.message(index);

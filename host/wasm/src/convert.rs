@@ -1,5 +1,5 @@
-//! `protocol` types → WIT types, by reference: the only copy of a body is the one into
-//! the guest.
+//! `protocol` types → WIT types. The bytes of a call's messages are laid end to end,
+//! so that they enter the guest as one list.
 
 use std::borrow::Cow;
 
@@ -28,20 +28,76 @@ pub(crate) fn message_id(message: Message<'_>) -> Cow<'_, str> {
     }
 }
 
-/// A message and its id, as the guest sees them.
-pub(crate) fn message<'a>(consumed: &ConsumeMessage<'a>, id: &'a str) -> wit::Message<'a> {
-    let message = consumed.message;
-    wit::Message {
-        message_id: id,
-        body: message.body(),
-        properties: message.raw_properties(),
-        queue_offset: message.queue_offset().0,
-        commit_log_offset: message.commit_log_offset(),
-        born_timestamp_ms: message.born_timestamp_ms(),
-        store_timestamp_ms: message.store_timestamp_ms(),
-        reconsume_times: consumed.reconsume_times,
-        flag: message.flag(),
-        sys_flag: message.sys_flag().cast_unsigned(),
-        store_size: message.store_size(),
+/// The messages of a call as the guest sees them.
+pub(crate) struct Messages {
+    pub(crate) records: Vec<wit::Message>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Messages {
+    pub(crate) fn of<'a>(messages: impl Iterator<Item = ConsumeMessage<'a>> + Clone) -> Self {
+        let sizes = messages.clone().map(|consumed| size(consumed.message));
+        let (count, bytes) = sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
+        let mut all = Self {
+            records: Vec::with_capacity(count),
+            data: Vec::with_capacity(bytes),
+        };
+        for consumed in messages {
+            let record = all.append_message(&consumed);
+            all.records.push(record);
+        }
+        all
     }
+
+    fn append_message(&mut self, consumed: &ConsumeMessage<'_>) -> wit::Message {
+        let message = consumed.message;
+        let body = self.append(message.body());
+        let raw_properties = message.raw_properties();
+        let properties = self.append(raw_properties);
+        let message_id = match message.property(UNIQ_KEY) {
+            // It stands in the properties.
+            Some(id) => wit::Slice {
+                offset: properties.offset + distance(raw_properties, id.as_bytes()),
+                size: small(id.len()),
+            },
+            None => self.append(message.offset_message_id().as_bytes()),
+        };
+        wit::Message {
+            message_id,
+            body,
+            properties,
+            queue_offset: message.queue_offset().0,
+            commit_log_offset: message.commit_log_offset(),
+            born_timestamp_ms: message.born_timestamp_ms(),
+            store_timestamp_ms: message.store_timestamp_ms(),
+            reconsume_times: consumed.reconsume_times,
+            flag: message.flag(),
+            sys_flag: message.sys_flag().cast_unsigned(),
+            store_size: message.store_size(),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> wit::Slice {
+        let slice = wit::Slice {
+            offset: small(self.data.len()),
+            size: small(bytes.len()),
+        };
+        self.data.extend_from_slice(bytes);
+        slice
+    }
+}
+
+/// Bytes of the message that a guest gets, nearly.
+fn size(message: Message<'_>) -> usize {
+    message.body().len() + message.raw_properties().len()
+}
+
+/// How far into the whole its part begins.
+fn distance(whole: &[u8], part: &[u8]) -> u32 {
+    small(part.as_ptr().addr() - whole.as_ptr().addr())
+}
+
+/// Positions in a list that no guest could hold are cut; the list itself is refused.
+fn small(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
 }

@@ -11,8 +11,9 @@ use wasmtime::component::Instance as GuestInstance;
 
 use crate::artefact::Artefact;
 use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
-use crate::bindings::mqlet::listener::types::{BatchContext, Message};
+use crate::bindings::mqlet::listener::types::BatchContext;
 use crate::component::ListenerKind;
+use crate::convert;
 use crate::deadline::{Budget, CallClock, Interruption, guarded};
 use crate::engine::{Allocator, Engine, POOL_MEMORY_BYTES_MAX};
 use crate::error::LoadError;
@@ -296,7 +297,7 @@ impl Instance {
     pub(crate) async fn consume_message(
         &mut self,
         call: RunningCall,
-        messages: &[Message<'_>],
+        messages: &convert::Messages,
         context: BatchContext<'_>,
         budget: Budget,
         slot: &mut RunSlot,
@@ -308,15 +309,16 @@ impl Instance {
         self.store.set_epoch_deadline(1);
         clock.arm(budget);
         self.calls += 1;
+        let (records, data) = (&messages.records, &messages.data);
         let store = &mut self.store;
         let answer = match &self.listener {
             Listener::Concurrent(guest) => {
-                let guest = guest.call_consume_message(store, messages, context);
+                let guest = guest.call_consume_message(store, records, data, context);
                 let answer = guarded(slot, &clock, guest).await;
-                answer.map(|answer| outcome::concurrently(answer, messages.len()))
+                answer.map(|answer| outcome::concurrently(answer, records.len()))
             }
             Listener::Orderly(guest) => {
-                let guest = guest.call_consume_message(store, messages, context);
+                let guest = guest.call_consume_message(store, records, data, context);
                 let answer = guarded(slot, &clock, guest).await;
                 answer.map(|answer| outcome::orderly(answer, auto_commit))
             }

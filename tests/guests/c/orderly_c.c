@@ -42,6 +42,7 @@ static exports_mqlet_listener_orderly_consume_status_t consume(uint8_t first) {
 
 bool exports_mqlet_listener_orderly_consume_message(
     exports_mqlet_listener_orderly_list_message_t *messages,
+    orderly_listener_list_u8_t *data,
     exports_mqlet_listener_orderly_batch_context_t *context,
     exports_mqlet_listener_orderly_consume_status_t *ret,
     orderly_listener_string_t *err) {
@@ -49,10 +50,11 @@ bool exports_mqlet_listener_orderly_consume_message(
   if (refused) {
     *err = join(context->topic, " refused");
   } else {
-    *ret = consume(messages->ptr[0].body.len ? messages->ptr[0].body.ptr[0] : 0);
+    *ret = consume(messages->ptr[0].body.size ? data->ptr[messages->ptr[0].body.offset] : 0);
   }
   /* The arguments belong to the listener: not freeing them leaks every batch. */
   exports_mqlet_listener_orderly_list_message_free(messages);
+  orderly_listener_list_u8_free(data);
   exports_mqlet_listener_orderly_batch_context_free(context);
   return !refused;
 }

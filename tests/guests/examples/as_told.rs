@@ -9,7 +9,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
-use guests::text;
+use guests::{bytes, text};
 use std::time::{Duration, Instant};
 use wasi::logging::logging::{Level, log};
 
@@ -18,9 +18,12 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
-        let outcomes = messages.iter().map(|message| obey(&text(&message.body)));
+        let outcomes = messages
+            .iter()
+            .map(|message| obey(&text(bytes!(data, message.body))));
         outcomes.collect::<Result<_, _>>().map(ConsumeStatus::Each)
     }
 }

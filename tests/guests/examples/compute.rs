@@ -4,6 +4,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+use guests::bytes;
 
 const TIMES: u32 = 40;
 
@@ -12,12 +13,13 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let mut found = 0;
         for _ in 0..TIMES {
             for message in &messages {
-                found += words_and_digits(std::hint::black_box(&message.body));
+                found += words_and_digits(std::hint::black_box(bytes!(data, message.body)));
             }
         }
         std::hint::black_box(found);

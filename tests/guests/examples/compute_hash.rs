@@ -4,6 +4,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+use guests::bytes;
 
 const TIMES: u32 = 8;
 
@@ -12,11 +13,12 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         for message in &messages {
             for _ in 0..TIMES {
-                std::hint::black_box(sha256(std::hint::black_box(&message.body)));
+                std::hint::black_box(sha256(std::hint::black_box(bytes!(data, message.body))));
             }
         }
         Ok(ConsumeStatus::ConsumeSuccess(None))

@@ -13,6 +13,7 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let call = CALLS.fetch_add(1, Ordering::Relaxed) + 1;

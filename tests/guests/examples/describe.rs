@@ -4,7 +4,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
-use guests::text;
+use guests::{bytes, text};
 use mqlet::listener::call;
 
 struct Listener;
@@ -12,13 +12,16 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         Ok(ConsumeStatus::Each(
             messages
                 .iter()
                 .enumerate()
-                .map(|(index, message)| Outcome::DeadLetter(describe(index, message, &context)))
+                .map(|(index, message)| {
+                    Outcome::DeadLetter(describe(index, message, &data, &context))
+                })
                 .collect(),
         ))
     }
@@ -26,15 +29,15 @@ impl Guest for Listener {
 
 export!(Listener);
 
-fn describe(index: usize, message: &Message, context: &BatchContext) -> String {
+fn describe(index: usize, message: &Message, data: &[u8], context: &BatchContext) -> String {
     let mut facts = vec![
         ("consumer-group", context.consumer_group.clone()),
         ("topic", context.topic.clone()),
         ("broker-name", context.broker_name.clone()),
         ("queue-id", context.queue_id.to_string()),
         ("broadcasting", context.broadcasting.to_string()),
-        ("message-id", message.message_id.clone()),
-        ("body", text(&message.body)),
+        ("message-id", text(bytes!(data, message.message_id))),
+        ("body", text(bytes!(data, message.body))),
         ("queue-offset", message.queue_offset.to_string()),
         ("commit-log-offset", message.commit_log_offset.to_string()),
         ("born-timestamp-ms", message.born_timestamp_ms.to_string()),
@@ -59,8 +62,7 @@ fn describe(index: usize, message: &Message, context: &BatchContext) -> String {
     let facts = facts
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"));
-    let properties = message
-        .properties
+    let properties = bytes!(data, message.properties)
         .split(|byte| *byte == 2)
         .filter(|pair| !pair.is_empty())
         .map(|pair| format!("property.{}", text(pair).replace('\u{1}', "=")));

@@ -3,18 +3,20 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
+use guests::bytes;
 struct Listener;
 
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         Ok(ConsumeStatus::Each(
             messages
                 .iter()
                 .map(|message| {
-                    if message.body.starts_with(b"fail") {
+                    if bytes!(data, message.body).starts_with(b"fail") {
                         Outcome::ReconsumeLater(None)
                     } else {
                         Outcome::Done

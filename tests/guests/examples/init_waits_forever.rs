@@ -19,6 +19,7 @@ impl Lifecycle for Listener {
 impl Guest for Listener {
     fn consume_message(
         _messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         Ok(ConsumeStatus::ConsumeSuccess(None))

@@ -4,6 +4,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
+use guests::bytes;
 use wasi::logging::logging::{Level, log};
 
 struct Listener;
@@ -11,12 +12,13 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let entries: Vec<String> = messages
             .iter()
             .map(|message| {
-                let body = guests::text(&message.body);
+                let body = guests::text(bytes!(data, message.body));
                 format!("{}:{}:{body}", message.reconsume_times, context.queue_id)
             })
             .collect();
@@ -27,17 +29,19 @@ impl Guest for Listener {
         );
         if !messages
             .iter()
-            .any(|message| message.body.starts_with(b"fail"))
+            .any(|message| bytes!(data, message.body).starts_with(b"fail"))
         {
             return Ok(ConsumeStatus::ConsumeSuccess(None));
         }
         Ok(ConsumeStatus::Each(
             messages
                 .iter()
-                .map(|message| match message.body.starts_with(b"fail") {
-                    true => Outcome::ReconsumeLater(None),
-                    false => Outcome::Done,
-                })
+                .map(
+                    |message| match bytes!(data, message.body).starts_with(b"fail") {
+                        true => Outcome::ReconsumeLater(None),
+                        false => Outcome::Done,
+                    },
+                )
                 .collect(),
         ))
     }

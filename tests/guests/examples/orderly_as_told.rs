@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use exports::mqlet::listener::orderly::{BatchContext, ConsumeStatus, Guest, Message};
-use guests::text;
+use guests::{bytes, text};
 use wasi::logging::logging::{Level, log};
 
 struct Listener;
@@ -28,10 +28,11 @@ thread_local! {
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         for message in &messages {
-            let body = text(&message.body);
+            let body = text(bytes!(data, message.body));
             let entry = format!(
                 "ledger[{}:{}:{}]",
                 message.reconsume_times,

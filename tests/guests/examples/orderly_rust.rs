@@ -6,18 +6,20 @@
 wit_bindgen::generate!({ path: "../../wit", world: "orderly-listener", generate_all });
 
 use exports::mqlet::listener::orderly::{BatchContext, ConsumeStatus, Guest, Message};
+use guests::bytes;
 
 struct Listener;
 
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         if context.topic == "refuse" {
             return Err(format!("{} refused", context.topic));
         }
-        Ok(match messages[0].body.first() {
+        Ok(match bytes!(data, messages[0].body).first() {
             Some(b'!') => ConsumeStatus::SuspendCurrentQueueAMoment(Some(250)),
             Some(b'?') => ConsumeStatus::SuspendCurrentQueueAMoment(None),
             Some(b'+') => ConsumeStatus::Commit,

@@ -13,6 +13,7 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         for message in messages {

@@ -8,6 +8,7 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         _messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         Ok(ConsumeStatus::ConsumeSuccess(Some(deeper(0))))

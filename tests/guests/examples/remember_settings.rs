@@ -31,6 +31,7 @@ impl Lifecycle for Listener {
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let settings = SETTINGS.get().ok_or("init was not called")?;

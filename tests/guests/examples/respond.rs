@@ -5,11 +5,13 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
+use guests::{bytes, text};
 struct Listener;
 
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         if context.topic == "refuse" {
@@ -18,10 +20,11 @@ impl Guest for Listener {
         Ok(ConsumeStatus::Each(
             messages
                 .iter()
-                .map(|message| match message.body.first() {
-                    Some(b'!') => {
-                        Outcome::DeadLetter(format!("{} is malformed", message.message_id))
-                    }
+                .map(|message| match bytes!(data, message.body).first() {
+                    Some(b'!') => Outcome::DeadLetter(format!(
+                        "{} is malformed",
+                        text(bytes!(data, message.message_id))
+                    )),
                     Some(b'?') => Outcome::ReconsumeLater(Some(3)),
                     _ => Outcome::Done,
                 })

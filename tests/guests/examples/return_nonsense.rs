@@ -5,15 +5,17 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
+use guests::bytes;
 struct Listener;
 
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let done = |count: usize| (0..count).map(|_| Outcome::Done).collect();
-        Ok(match &*messages[0].body {
+        Ok(match bytes!(data, messages[0].body) {
             b"short" => ConsumeStatus::Each(done(messages.len() - 1)),
             b"long" => ConsumeStatus::Each(done(messages.len() + 1)),
             b"high" => ConsumeStatus::ConsumeSuccess(Some(1000)),

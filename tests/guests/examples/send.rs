@@ -5,7 +5,7 @@
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
-use guests::property;
+use guests::{bytes, property, text};
 use mqlet::listener::producer::{self, OutgoingMessage};
 use wasi::logging::logging::{Level, log};
 
@@ -14,25 +14,26 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         messages: Vec<Message>,
+        data: Vec<u8>,
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let outgoing = messages.iter().map(|message| OutgoingMessage {
-            topic: property(&message.properties, "to")
+            topic: property(bytes!(data, message.properties), "to")
                 .unwrap_or_else(|| format!("{}-out", context.topic)),
-            body: message.body.clone(),
-            tags: property(&message.properties, "TAGS"),
-            keys: property(&message.properties, "KEYS")
+            body: bytes!(data, message.body).to_vec(),
+            tags: property(bytes!(data, message.properties), "TAGS"),
+            keys: property(bytes!(data, message.properties), "KEYS")
                 .iter()
                 .flat_map(|keys| keys.split(' '))
                 .map(str::to_owned)
                 .collect(),
-            properties: vec![("from".to_owned(), message.message_id.clone())],
+            properties: vec![("from".to_owned(), text(bytes!(data, message.message_id)))],
             delay_level: None,
-            sharding_key: property(&message.properties, "sharding-key"),
+            sharding_key: property(bytes!(data, message.properties), "sharding-key"),
             flag: message.flag,
         });
         let outgoing: Vec<_> = outgoing.collect();
-        let how = property(&messages[0].properties, "how").unwrap_or_default();
+        let how = property(bytes!(data, messages[0].properties), "how").unwrap_or_default();
         let results = match how.as_str() {
             "batch" => producer::send_batch(&outgoing),
             "oneway" => outgoing

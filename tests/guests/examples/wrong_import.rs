@@ -20,6 +20,7 @@ struct Listener;
 impl Guest for Listener {
     fn consume_message(
         _messages: Vec<Message>,
+        _data: Vec<u8>,
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         Err(http::wasi::http::outgoing_handler::handle("GET /"))

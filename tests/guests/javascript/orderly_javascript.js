@@ -4,10 +4,10 @@
 // rolls back, the rest is success.
 
 export const orderly = {
-  consumeMessage([{ body }], { topic }) {
+  consumeMessage([{ body }], data, { topic }) {
     // A thrown text is the error of the result.
     if (topic === 'refuse') throw `${topic} refused`;
-    switch (String.fromCharCode(body[0])) {
+    switch (String.fromCharCode(body.size ? data[body.offset] : 0)) {
       case '!':
         return { tag: 'suspend-current-queue-a-moment', val: 250 };
       case '?':

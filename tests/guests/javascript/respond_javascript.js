@@ -2,10 +2,14 @@
 // refused with "refuse refused"; a body that starts with "!" is dead-lettered with
 // "ID is malformed", one with "?" comes back at delay level 3, the rest is done.
 
-const outcome = ({ messageId, body }) => {
-  switch (body[0]) {
+// UTF-8, in an engine without TextDecoder.
+const text = (bytes) => decodeURIComponent(escape(String.fromCharCode(...bytes)));
+
+const outcome = (message, data) => {
+  const part = ({ offset, size }) => data.subarray(offset, offset + size);
+  switch (part(message.body)[0]) {
     case 0x21: // !
-      return { tag: 'dead-letter', val: `${messageId} is malformed` };
+      return { tag: 'dead-letter', val: `${text(part(message.messageId))} is malformed` };
     case 0x3f: // ?
       return { tag: 'reconsume-later', val: 3 };
     default:
@@ -14,9 +18,9 @@ const outcome = ({ messageId, body }) => {
 };
 
 export const concurrent = {
-  consumeMessage(messages, { topic }) {
+  consumeMessage(messages, data, { topic }) {
     // A thrown text is the error of the result.
     if (topic === 'refuse') throw `${topic} refused`;
-    return { tag: 'each', val: messages.map(outcome) };
+    return { tag: 'each', val: messages.map((message) => outcome(message, data)) };
   },
 };

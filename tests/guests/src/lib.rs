@@ -4,6 +4,20 @@
 //! them is the host, and a guest that misbehaves needs what an SDK keeps away from
 //! its users. Each guest is one file in `examples/`; what it does stands at its top.
 
+/// The bytes of a message that a `slice` of the contract names:
+/// `bytes!(data, message.body)`.
+#[macro_export]
+macro_rules! bytes {
+    ($data:expr, $slice:expr) => {
+        $crate::part(&$data, $slice.offset, $slice.size)
+    };
+}
+
+/// What [`bytes!`] takes out of the data of a batch.
+pub fn part(data: &[u8], offset: u32, size: u32) -> &[u8] {
+    &data[offset as usize..][..size as usize]
+}
+
 /// The body as text; what is not UTF-8 is replaced.
 pub fn text(body: &[u8]) -> String {
     String::from_utf8_lossy(body).into_owned()

@@ -1,11 +1,10 @@
 //! One call of the guest with some of a request's messages: an instance, the guards, what
 //! is told of it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest};
+use consumer::listener::{CancelSignal, ConsumeRequest};
 
 use super::Shared;
 use crate::convert;
@@ -73,20 +72,8 @@ impl Shared {
             is_over: false,
         };
         let answer = {
-            let consumed: Vec<ConsumeMessage<'_>> = request
-                .iter()
-                .skip(part.first)
-                .take(part.messages)
-                .collect();
-            let ids: Vec<Cow<'_, str>> = consumed
-                .iter()
-                .map(|consumed| convert::message_id(consumed.message))
-                .collect();
-            let messages: Vec<_> = consumed
-                .iter()
-                .zip(&ids)
-                .map(|(consumed, id)| convert::message(consumed, id))
-                .collect();
+            let consumed = request.iter().skip(part.first).take(part.messages);
+            let messages = convert::Messages::of(consumed);
             let call = RunningCall {
                 request: Arc::clone(request),
                 cancel: cancel.clone(),
