@@ -225,7 +225,7 @@ impl Client {
             });
         }
         if let Some(queue) = &call.in_order {
-            self.orderly_call_ended(call.group, queue);
+            self.orderly_call_ended(call.group, queue, now);
         }
         self.group_ready(call.group);
         self.leave_further(call.group);

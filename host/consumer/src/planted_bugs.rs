@@ -63,7 +63,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every one.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 24] = [
         Self::CommitPastUnfinished,
         Self::TrustStaleEpoch,
         Self::AcceptOldAnswer,
@@ -80,6 +80,14 @@ impl PlantedBug {
         Self::NothingCommittedIsTheEnd,
         Self::DeadLetterTooEarly,
         Self::PauseNeverEnds,
+        Self::ConsumeWithoutLock,
+        Self::TrustExpiredLock,
+        Self::OffsetBeforeLock,
+        Self::ForgetUnlock,
+        Self::UnlockUnderACall,
+        Self::TwoCallsAtOnce,
+        Self::LosePutBackOrder,
+        Self::ForgetAttempts,
     ];
 }
 

@@ -259,7 +259,7 @@ impl Client {
                 Err(error) => self.lock_failed(*epoch, error, now),
             }
         }
-        self.unlock_after_round(round.group, now);
+        self.unlock_waiting(round.group, now);
     }
 
     fn lock_granted(&mut self, epoch: Epoch, sent_at: Instant, now: Instant) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
-use consumer::listener::ConsumeRequestId;
+use consumer::listener::{ConsumeMode, ConsumeRequestId};
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::testing::PlantedBug;
 use consumer::{GroupConfig, PauseScope, Request, RequestError, RequestId, Response};
@@ -19,6 +19,7 @@ use crate::Summary;
 use crate::clock::Agenda;
 use crate::faults::{FAULTS_END, Fault, Weather, plan};
 use crate::history::History;
+use crate::in_order::{self, ORDERLY_GROUP};
 use crate::invariants::Violation;
 use crate::ledger::{Ledger, Sent};
 use crate::member::Member;
@@ -136,7 +137,12 @@ impl Cluster {
         let brokers = 1 + random.usize(..2);
         let brokers = (0..brokers).map(|index| broker(index, now)).collect();
         let configs = group_configs(&mut random);
-        let buffer_bytes = [4 << 10, 64 << 10, 1 << 30][random.usize(..3)];
+        let mut buffer_bytes = [4 << 10, 64 << 10, 1 << 30][random.usize(..3)];
+        let by_hand = ConsumeMode::Orderly { auto_commit: false };
+        if configs.iter().any(|config| config.mode() == by_hand) {
+            // What waits for a commit must not keep the messages away that bring it.
+            buffer_bytes = 1 << 30;
+        }
         let mut cluster = Self {
             now,
             history,
@@ -413,6 +419,15 @@ fn group_configs(random: &mut Rng) -> Vec<GroupConfig> {
             .pull_batch_size([2, 8, 32][random.usize(..3)])
             .pull_threshold_for_queue([2, 10, 1000][random.usize(..3)])
             .consume_concurrently_max_span([5, 50, 2000][random.usize(..3)]);
+        let mode = match *group {
+            ORDERLY_GROUP => in_order::mode(random),
+            _ => ConsumeMode::Concurrently,
+        };
+        builder = builder.mode(mode);
+        if mode == (ConsumeMode::Orderly { auto_commit: false }) {
+            // What waits for a commit must not keep the messages away that bring it.
+            builder = builder.pull_threshold_for_queue(1000);
+        }
         for (topic, expression) in *subscriptions {
             let subscription = SubscriptionData::build(topic, expression, ExpressionType::Tag);
             builder = builder.subscription(subscription.expect("a valid expression"));

@@ -12,6 +12,7 @@ use protocol::{Instant, MessageQueue};
 
 use crate::cluster::{Cluster, Due, GROUPS, MEMBERS_MAX, NAME_SERVERS};
 use crate::history::History;
+use crate::in_order::ORDERLY_GROUP;
 use crate::network::Server;
 
 /// When the last fault ends.
@@ -175,7 +176,10 @@ impl Cluster {
                 let index = self.random.usize(..self.brokers.len());
                 self.brokers[index].away_until = now + away;
                 self.cut_server(Server::Broker(index));
+                // Locks are kept in memory only.
+                self.brokers[index].broker.revoke_locks(ORDERLY_GROUP);
                 if rolled_back {
+                    self.ledger.rolled_back = true;
                     self.roll_back(index);
                 }
             }
@@ -213,7 +217,10 @@ impl Cluster {
         self.history.add(now, || format!("FAULT hits {name}"));
         let group = GROUPS[self.random.usize(..GROUPS.len())].0;
         match fault {
-            Fault::Crash => self.gone(member),
+            Fault::Crash => {
+                self.leaves_locks();
+                self.gone(member);
+            }
             Fault::Stop => {
                 self.members[member].stopping = true;
                 self.give(member, Client::stop);

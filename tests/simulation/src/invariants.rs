@@ -251,7 +251,7 @@ impl Cluster {
         }
     }
 
-    fn may_pass(&self, group: &str, queue: &MessageQueue, offset: u64) -> bool {
+    pub(crate) fn may_pass(&self, group: &str, queue: &MessageQueue, offset: u64) -> bool {
         let ledger = &self.ledger.groups[group];
         if ledger.is_finished(queue, offset) {
             return true;

@@ -25,6 +25,8 @@ pub(crate) struct Sent {
 pub(crate) struct Ledger {
     pub(crate) sent: BTreeMap<Id, Sent>,
     pub(crate) groups: BTreeMap<&'static str, GroupLedger>,
+    /// A broker has forgotten commits.
+    pub(crate) rolled_back: bool,
     pub(crate) deliveries: u64,
     pub(crate) repeats: u64,
 }
@@ -48,6 +50,8 @@ pub(crate) struct GroupLedger {
     pub(crate) logged: BTreeMap<(String, u64), Place>,
     /// Places at which a message failed and is not finished.
     pub(crate) failed: BTreeMap<Id, Vec<Place>>,
+    /// Everything before is done with, of queues that are consumed in order.
+    pub(crate) in_order: BTreeMap<MessageQueue, u64>,
     /// What was committed, all of it looked at.
     pub(crate) checked: BTreeMap<MessageQueue, u64>,
     /// What was committed, in order; the last one is valid.

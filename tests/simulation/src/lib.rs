@@ -15,6 +15,7 @@ mod clock;
 mod cluster;
 mod faults;
 mod history;
+mod in_order;
 mod invariants;
 mod ledger;
 mod member;

@@ -12,6 +12,7 @@ use embedded_broker::ConnectionId;
 use protocol::{Address, Instant, MessageQueue};
 
 use crate::cluster::{Cluster, Due, GROUPS, NAME_SERVERS};
+use crate::in_order;
 use crate::ledger::id_of;
 use crate::network::Server;
 use crate::workload::{self, Outcome};
@@ -43,6 +44,8 @@ pub(crate) struct Member {
     pub(crate) listed: BTreeMap<String, bool>,
     /// Topics whose whole route it was told.
     pub(crate) routed: BTreeSet<String>,
+    /// When it asked for the locks it has.
+    pub(crate) locks: BTreeMap<(String, MessageQueue), Instant>,
     /// What it sends, by the order of `send`.
     pub(crate) sends: BTreeMap<consumer::SendId, u32>,
 }
@@ -54,6 +57,7 @@ pub(crate) struct Open {
     pub(crate) expect: Expect,
     pub(crate) request: Arc<Request>,
     pub(crate) connection: Option<ConnectionId>,
+    pub(crate) sent_at: Instant,
     /// When it is given up.
     pub(crate) until: Instant,
 }
@@ -67,6 +71,8 @@ pub(crate) struct Assignment {
     /// What it asked to be committed.
     pub(crate) committed: u64,
     pub(crate) places: BTreeMap<u64, PlaceState>,
+    /// In order: failures that were counted here.
+    pub(crate) failures: BTreeMap<u64, u32>,
 }
 
 /// What an assignment did with a message.
@@ -76,6 +82,8 @@ pub(crate) enum PlaceState {
     Failed,
     /// It may be delivered again.
     MayCome,
+    /// In order: a later call decides.
+    Uncommitted,
     Finished,
 }
 
@@ -86,6 +94,7 @@ impl Assignment {
             start,
             committed: start,
             places: BTreeMap::new(),
+            failures: BTreeMap::new(),
         }
     }
 
@@ -96,6 +105,23 @@ impl Assignment {
             Some((&offset, _)) => offset,
             None => self.places.keys().next_back().map_or(self.start, |o| o + 1),
         }
+    }
+}
+
+impl Member {
+    /// The assignment for which a call was made. One in order may have been given back
+    /// meanwhile, and still counts.
+    pub(crate) fn assignment_of_call(
+        &mut self,
+        key: &(String, MessageQueue),
+        number: Option<u64>,
+        in_order: bool,
+    ) -> Option<&mut Assignment> {
+        let given_back = self.given_back.iter_mut().filter(|_| in_order);
+        let given_back = given_back.map(|(_, _, assignment)| assignment);
+        let current = self.assignments.get_mut(key).into_iter();
+        let mut all = current.chain(given_back);
+        all.find(|assignment| Some(assignment.number) == number)
     }
 }
 
@@ -130,6 +156,7 @@ impl Cluster {
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
             routed: BTreeSet::new(),
+            locks: BTreeMap::new(),
             sends: BTreeMap::new(),
         });
         if consumes {
@@ -178,6 +205,7 @@ impl Cluster {
         this.calls.clear();
         this.assignments.clear();
         this.given_back.clear();
+        this.locks.clear();
         let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
         this.connections.clear();
         for id in connections {
@@ -203,6 +231,7 @@ impl Cluster {
                     format!("{} {event:?}", self.members[member].name)
                 });
                 self.check_event(member, &event);
+                self.check_lock_event(member, &event);
                 if matches!(event, Event::Stopped) {
                     self.stopped(member);
                 }
@@ -256,6 +285,7 @@ impl Cluster {
             let offsets: Vec<u64> = request.iter().map(|m| m.message.queue_offset().0).collect();
             format!("{name} calls the listener of {group} with {queue} {offsets:?}")
         });
+        self.check_order(member, &request);
         let key = (group.clone(), queue.clone());
         for message in request.iter() {
             let place = message.message.queue_offset().0;
@@ -304,7 +334,21 @@ impl Cluster {
             return;
         };
         let mood = self.mood();
-        let (result, outcomes) = workload::result(request.len(), mood, &mut self.random);
+        let key = (
+            request.consumer_group.to_string(),
+            request.message_queue.clone(),
+        );
+        let (result, outcomes) = match self.auto_commit_of(&key.0) {
+            None => workload::result(request.len(), mood, &mut self.random),
+            Some(auto_commit) => {
+                let assignment = self.members[member].assignments.get(&key);
+                let kept = assignment
+                    .is_some_and(|a| a.places.values().any(|s| *s == PlaceState::Uncommitted));
+                // What is left uncommitted may find nobody who commits it.
+                let commits = kept || self.healed;
+                in_order::result(request.len(), auto_commit, commits, mood, &mut self.random)
+            }
+        };
         let name = self.members[member].name.clone();
         self.history.add(self.now, || {
             let first = request.iter().next().map(|m| m.message.queue_offset().0);
@@ -313,10 +357,12 @@ impl Cluster {
                 request.message_queue
             )
         });
-        let key = (
-            request.consumer_group.to_string(),
-            request.message_queue.clone(),
-        );
+        if outcomes.contains(&Outcome::RolledBack) {
+            self.decide_uncommitted(member, &key, number, false);
+        } else if self.auto_commit_of(&key.0) == Some(false) && outcomes.contains(&Outcome::Done) {
+            self.decide_uncommitted(member, &key, number, true);
+        }
+        let in_order = self.auto_commit_of(&key.0).is_some();
         for (message, outcome) in request.iter().zip(outcomes) {
             let offset = message.message.queue_offset().0;
             let place = (request.message_queue.clone(), offset);
@@ -340,13 +386,19 @@ impl Cluster {
                     ledger.failed.entry(id).or_default().push(place);
                     PlaceState::Failed
                 }
-                Outcome::Returned => PlaceState::MayCome,
+                Outcome::Returned | Outcome::RolledBack => PlaceState::MayCome,
+                Outcome::Uncommitted => PlaceState::Uncommitted,
             };
             // The queue may have been taken again since.
-            if let Some(assignment) = self.members[member].assignments.get_mut(&key)
-                && Some(assignment.number) == number
+            if let Some(assignment) =
+                self.members[member].assignment_of_call(&key, number, in_order)
             {
                 assignment.places.insert(offset, state);
+                if state == PlaceState::Failed && in_order {
+                    *assignment.failures.entry(offset).or_default() += 1;
+                    // It stays where it is, unless it is a dead letter.
+                    assignment.places.insert(offset, PlaceState::MayCome);
+                }
             }
         }
         let again = self.random.u32(0..50) == 0;

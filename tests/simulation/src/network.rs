@@ -82,6 +82,7 @@ impl Cluster {
             expect: pending.request.expect(),
             request: Arc::clone(&request),
             connection: None,
+            sent_at: self.now,
             until: self.now + pending.timeout,
         };
         let server = self.server_at(&address);
@@ -264,6 +265,7 @@ impl Cluster {
         let opaque = command.opaque;
         let result = open.expect.decode(command);
         self.note_list(member, &open.request, &result);
+        self.note_locks(member, &open, &result);
         self.history.add(self.now, || {
             format!(
                 "{} is answered #{opaque} {}",
@@ -316,6 +318,7 @@ impl Cluster {
         if let Some(open) = self.members[member].open.remove(&opaque) {
             let result = Err(error);
             self.note_list(member, &open.request, &result);
+            self.note_locks(member, &open, &result);
             self.history.add(self.now, || {
                 format!(
                     "{} #{opaque} {}",
@@ -389,6 +392,16 @@ impl Cluster {
     fn note_sent(&mut self, member: usize, request: &Request) {
         if let Some((group, queue, offset)) = commit_of(request) {
             self.check_commit_sent(member, group, queue, offset);
+        }
+        if let Request::UnlockBatch {
+            consumer_group,
+            queues,
+            ..
+        } = request
+        {
+            for queue in queues {
+                self.check_unlock(member, consumer_group, queue);
+            }
         }
     }
 }

@@ -18,8 +18,14 @@ pub(crate) struct Mood {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Failed { dead: bool },
+    Failed {
+        dead: bool,
+    },
     Returned,
+    /// Done if it is committed later.
+    Uncommitted,
+    /// With everything uncommitted before it.
+    RolledBack,
 }
 
 /// How long a call lasts.
@@ -94,7 +100,9 @@ pub(crate) fn result(
 fn said(outcome: Outcome, random: &mut Rng) -> MessageOutcome {
     match outcome {
         Outcome::Done => MessageOutcome::Done,
-        Outcome::Returned => MessageOutcome::NotFinished,
+        Outcome::Returned | Outcome::Uncommitted | Outcome::RolledBack => {
+            MessageOutcome::NotFinished
+        }
         Outcome::Failed { dead: true } => MessageOutcome::DeadLetter {
             reason: "cannot be read".into(),
         },

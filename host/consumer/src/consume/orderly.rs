@@ -325,14 +325,20 @@ impl Client {
     }
 
     /// A call of an orderly queue has ended, whatever has become of its assignment.
-    pub(crate) fn orderly_call_ended(&mut self, group: Epoch, queue: &MessageQueue) {
-        let Some(group) = self.groups.get_mut(group) else {
+    pub(crate) fn orderly_call_ended(
+        &mut self,
+        group_epoch: Epoch,
+        queue: &MessageQueue,
+        now: Instant,
+    ) {
+        let Some(group) = self.groups.get_mut(group_epoch) else {
             return;
         };
         group.orderly_calls.remove(queue);
         if let Some(epoch) = group.assignment_of(queue) {
             self.orderly_queue_further(epoch);
         }
+        self.unlock_waiting(group_epoch, now);
     }
 
     /// The end of a suspension.
@@ -387,8 +393,12 @@ impl Client {
         let Some(queue) = self.queues.get(epoch) else {
             return false;
         };
-        self.groups.get(queue.group).is_some_and(|group| {
-            group.orderly_calls.contains(&queue.queue) || queue.orderly.dead_letters > 0
-        })
+        // One that has not begun has no call of its own; its unlock waits for others.
+        let has_begun = matches!(queue.phase, Phase::Pulling(_));
+        let group = self.groups.get(queue.group);
+        has_begun
+            && group.is_some_and(|group| {
+                group.orderly_calls.contains(&queue.queue) || queue.orderly.dead_letters > 0
+            })
     }
 }

@@ -1,5 +1,6 @@
 //! The end of a lock that we give back: after the last commit of its queue was answered,
-//! and after any request for it, which would take the lock again.
+//! after any call of it, be it one whose answer no longer counts, and after any request
+//! for it, which would take the lock again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,13 +41,16 @@ impl Client {
         if self.has_bug(PlantedBug::ForgetUnlock) {
             return false;
         }
-        // The round's end goes on here.
-        if self.locks.is_asked_for(release.group, &release.queue) {
-            return true;
-        }
         let Some(group) = self.groups.get(release.group) else {
             return false;
         };
+        // The end of the request or of the call goes on here.
+        let called = group.orderly_calls.contains(&release.queue);
+        if self.locks.is_asked_for(release.group, &release.queue)
+            || (called && !self.has_bug(PlantedBug::UnlockUnderACall))
+        {
+            return true;
+        }
         let request = Request::UnlockBatch {
             client_id: Arc::clone(&self.client_id),
             consumer_group: Arc::clone(&group.name),
@@ -54,11 +58,10 @@ impl Client {
         };
         let broker = self.routes.broker_id(&release.queue.broker_name);
         let Some(replica) = broker.and_then(|broker| self.routes.master(broker)) else {
-            let error = RequestError::Unreachable {
-                reason: "no master of the broker is known".to_owned(),
-            };
-            self.unlock_failed(release_epoch, error);
-            return false;
+            // That is a try as well, and the timer counts it.
+            self.timers
+                .set(Timer::Unlock(release_epoch), Instant::ORIGIN);
+            return true;
         };
         if let Some(release) = self.releases.get_mut(release_epoch) {
             release.unlock = Unlock::UnderWay { tries: tries + 1 };
@@ -95,14 +98,54 @@ impl Client {
                     });
                 }
             }
-            Err(_) if tries < UNLOCK_TRIES_MAX => {
-                release.unlock = Unlock::Owed { tries };
-                let at = now + UNLOCK_RETRY;
-                self.timers.set(Timer::Unlock(release_epoch), at);
+            Err(error) => {
+                self.try_unlock_again(release_epoch, tries, error, now);
                 return;
             }
-            Err(error) => self.unlock_failed(release_epoch, error),
         }
+        if let Some(group) = self.release_further(release_epoch) {
+            self.release_ended(group, now);
+        }
+    }
+
+    /// The time has come to tell a broker again.
+    pub(crate) fn unlock_due(&mut self, release_epoch: Epoch, now: Instant) {
+        let Some(release) = self.releases.get(release_epoch) else {
+            return;
+        };
+        let Unlock::Owed { tries } = release.unlock else {
+            return;
+        };
+        let broker = self.routes.broker_id(&release.queue.broker_name);
+        if broker
+            .and_then(|broker| self.routes.master(broker))
+            .is_none()
+        {
+            let error = RequestError::Unreachable {
+                reason: "no master of the broker is known".to_owned(),
+            };
+            self.try_unlock_again(release_epoch, tries + 1, error, now);
+        } else if let Some(group) = self.release_further(release_epoch) {
+            self.release_ended(group, now);
+        }
+    }
+
+    fn try_unlock_again(
+        &mut self,
+        release_epoch: Epoch,
+        tries: u32,
+        error: RequestError,
+        now: Instant,
+    ) {
+        if tries < UNLOCK_TRIES_MAX {
+            if let Some(release) = self.releases.get_mut(release_epoch) {
+                release.unlock = Unlock::Owed { tries };
+            }
+            let at = now + UNLOCK_RETRY;
+            self.timers.set(Timer::Unlock(release_epoch), at);
+            return;
+        }
+        self.unlock_failed(release_epoch, error);
         if let Some(group) = self.release_further(release_epoch) {
             self.release_ended(group, now);
         }
@@ -123,8 +166,11 @@ impl Client {
         }
     }
 
-    /// A request for locks has ended: releases may have waited for it.
-    pub(crate) fn unlock_after_round(&mut self, group: Epoch, now: Instant) {
+    /// A request for locks or a call has ended: releases may have waited for it.
+    pub(crate) fn unlock_waiting(&mut self, group: Epoch, now: Instant) {
+        if self.releases.is_empty() {
+            return;
+        }
         let waiting: Vec<Epoch> = self
             .releases
             .iter()
@@ -135,15 +181,6 @@ impl Client {
             if let Some(group) = self.release_further(release) {
                 self.release_ended(group, now);
             }
-        }
-    }
-}
-
-impl Client {
-    /// The time has come to tell a broker again.
-    pub(crate) fn unlock_due(&mut self, release_epoch: Epoch, now: Instant) {
-        if let Some(group) = self.release_further(release_epoch) {
-            self.release_ended(group, now);
         }
     }
 }
