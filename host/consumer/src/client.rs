@@ -18,7 +18,8 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
-use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult, MessageModel};
+use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
+use crate::local_offsets::{LocalOffsets, PendingLocalOffsets};
 use crate::offset::Release;
 use crate::pause::Pauses;
 use crate::process_queue::{FailedMessage, KeptRun};
@@ -106,6 +107,9 @@ pub struct Client {
     pub(crate) ready_groups: VecDeque<Epoch>,
     pub(crate) calls: EpochTable<Call>,
     pub(crate) pull_tasks: PullTasks,
+    /// Broadcasting groups whose offsets are to be stored.
+    pub(crate) local_offsets_due: BTreeSet<Epoch>,
+    pub(crate) local_offsets_work: VecDeque<PendingLocalOffsets>,
     pub(crate) send_backs: SendBacks,
     pub(crate) sends: EpochTable<Send>,
     pub(crate) next_send: u64,
@@ -154,6 +158,8 @@ pub(crate) enum Purpose {
     Puller(Epoch),
     /// A queue, and what is committed.
     Commit(Epoch, QueueOffset),
+    /// A queue that begins again once the commit of its last assignment is answered.
+    CommitBefore(Epoch),
     /// A release.
     FinalCommit(Epoch),
     /// A round of locks.
@@ -195,6 +201,8 @@ impl Client {
             ready_groups: VecDeque::new(),
             calls: EpochTable::default(),
             pull_tasks: PullTasks::default(),
+            local_offsets_due: BTreeSet::new(),
+            local_offsets_work: VecDeque::new(),
             send_backs: SendBacks::default(),
             sends: EpochTable::default(),
             next_send: 0,
@@ -246,6 +254,7 @@ impl Client {
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
             Purpose::Puller(asked) => self.handle_puller(asked, result, now),
             Purpose::Commit(queue, offset) => self.handle_commit(queue, offset, done(result)),
+            Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, done(result), now);
             }
@@ -314,6 +323,7 @@ impl Client {
                 Timer::Heartbeat(peer) => self.heartbeat_due(peer),
                 Timer::Rebalance(group) => self.rebalance(group, now),
                 Timer::PersistOffsets => self.persist_offsets(now),
+                Timer::LocalOffsets(group) => self.load_local_offsets(group),
                 Timer::Buffer => self.wake_some_buffer_waiters(now),
                 Timer::Queue(queue) => self.queue_due(queue, now),
                 Timer::LocalRetry(queue) => self.retry_here(queue, now),
@@ -343,11 +353,6 @@ impl Client {
                 consumer_group: Arc::clone(config.consumer_group()),
             });
         }
-        if config.message_model() != MessageModel::Clustering {
-            return Err(SubscribeError::Unsupported {
-                what: "broadcasting",
-            });
-        }
         let group = self.new_group(config, now);
         let name = Arc::clone(&group.name);
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
@@ -360,6 +365,7 @@ impl Client {
             self.note_first_route(epoch, topic);
             self.ask_route(topic);
         }
+        self.load_local_offsets(epoch);
         self.announce_change();
         self.rebalance_soon(epoch, now);
         self.settle(now);
@@ -404,6 +410,7 @@ impl Client {
             leaving: BTreeMap::new(),
             orderly_calls: BTreeSet::new(),
             last_committed: BTreeMap::new(),
+            local: LocalOffsets::default(),
             send_backs: 0,
             pauses: Pauses::default(),
             unregistering: 0,
@@ -515,6 +522,7 @@ impl Client {
         self.send_waiting_back(now);
         self.drain_further();
         self.send_owed_heartbeats(now);
+        self.store_due_local_offsets();
         self.tell_when_stopped();
     }
 

@@ -77,6 +77,29 @@ pub enum ConsumeFromWhere {
 /// Tasks that run all the time are no tasks.
 const PULL_TASK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// What a broadcasting group does with a message that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BroadcastRetry {
+    /// It does not come again, as in RocketMQ.
+    #[default]
+    Drop,
+    /// It is tried again here after a while, `max_reconsume_times` times.
+    Local,
+}
+
+/// Where to go on when the offset of a group is beyond the end of its queue: the broker
+/// lost messages, or the topic was made anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OffsetBeyondEnd {
+    /// Where the broker says, as in RocketMQ: 5.x says the end.
+    #[default]
+    Broker,
+    /// At the oldest message.
+    MinOffset,
+    /// At the end.
+    MaxOffset,
+}
+
 /// One consumer group, checked.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -97,6 +120,8 @@ pub struct GroupConfig {
     consume_concurrently_max_span: u32,
     suspend_current_queue_time: Duration,
     pull_task_interval: Option<Duration>,
+    broadcast_retry: BroadcastRetry,
+    offset_beyond_end: OffsetBeyondEnd,
     dead_letter_properties: Vec<(String, String)>,
 }
 
@@ -128,6 +153,8 @@ impl GroupConfig {
                 consume_concurrently_max_span: 2000,
                 suspend_current_queue_time: Duration::from_secs(1),
                 pull_task_interval: None,
+                broadcast_retry: BroadcastRetry::Drop,
+                offset_beyond_end: OffsetBeyondEnd::Broker,
                 dead_letter_properties: Vec::new(),
             },
         }
@@ -231,7 +258,17 @@ impl GroupConfig {
 
     /// What fails comes again from the group's retry topic.
     pub(crate) fn reads_retry_topic(&self) -> bool {
-        self.pull_task_interval.is_none()
+        self.pull_task_interval.is_none() && self.message_model == MessageModel::Clustering
+    }
+
+    /// Broadcasting: what is done with a message that failed.
+    pub fn broadcast_retry(&self) -> BroadcastRetry {
+        self.broadcast_retry
+    }
+
+    /// Where to go on when an offset is beyond the end of its queue.
+    pub fn offset_beyond_end(&self) -> OffsetBeyondEnd {
+        self.offset_beyond_end
     }
 
     /// Properties added to every dead letter beside its reason.
@@ -285,6 +322,10 @@ impl GroupConfigBuilder {
         consume_concurrently_max_span: u32;
         /// A second unless set.
         suspend_current_queue_time: Duration;
+        /// Dropped unless set.
+        broadcast_retry: BroadcastRetry;
+        /// The broker's word unless set.
+        offset_beyond_end: OffsetBeyondEnd;
         /// None unless set.
         dead_letter_properties: Vec<(String, String)>;
     }

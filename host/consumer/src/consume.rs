@@ -4,6 +4,7 @@
 //! that nobody starves. A group has at most `consume_thread_max` calls under way. What
 //! comes of a call is the business of `concurrently` and `orderly`.
 
+mod broadcasting;
 pub(crate) mod concurrently;
 pub(crate) mod orderly;
 

@@ -9,6 +9,7 @@ use protocol::{Address, MessageQueue, QueueOffset};
 
 use crate::config::AllocateError;
 use crate::listener::OrderlyStatus;
+use crate::local_offsets::LocalOffsetsSource;
 use crate::pause::{PauseKind, PauseScope};
 use crate::request::RequestError;
 
@@ -268,6 +269,74 @@ pub enum Event {
         /// What is stored now.
         to: QueueOffset,
     },
+    /// An operator moved the offset of a queue; what was under way does not count.
+    OffsetReset {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// What was finished.
+        from: Option<QueueOffset>,
+        /// Where it goes on.
+        to: QueueOffset,
+    },
+    /// A reset of offsets that changed nothing, or not all it names.
+    ResetIgnored {
+        /// The group named.
+        consumer_group: String,
+        /// The topic named.
+        topic: String,
+        /// Why.
+        reason: String,
+    },
+    /// What this host has stored of a broadcasting group was read.
+    LocalOffsetsLoaded {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Queues whose offset is known.
+        queues: usize,
+        /// Which copy it is.
+        source: LocalOffsetsSource,
+    },
+    /// The offsets of a broadcasting group could not be read (then none of its queues
+    /// starts) or stored; it is tried again. The first of a row.
+    LocalOffsetsFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Whether they were read before: then they could not be stored.
+        is_loaded: bool,
+        /// Whether nobody will try again, since the group leaves.
+        last: bool,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The end of a row of failures.
+    LocalOffsetsRecovered {
+        /// The group.
+        consumer_group: Arc<str>,
+    },
+    /// A message of a broadcasting group failed and waits here for another attempt.
+    RetriedHere {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Which message.
+        offset: QueueOffset,
+        /// How long it waits.
+        after: Duration,
+    },
+    /// A message of a broadcasting group failed and does not come again.
+    MessageDropped {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Which message.
+        offset: QueueOffset,
+        /// Why.
+        reason: Arc<str>,
+    },
     /// Nothing more is fetched; what was fetched is still consumed.
     Paused {
         /// The group.
@@ -415,13 +484,16 @@ pub enum StartPolicy {
     /// `consume_from_where = "first_offset"`.
     FirstOffset,
     /// `consume_from_where = "timestamp"`.
-    Timestamp,
+    /// The time, Unix milliseconds; brokers compare it with their own clock's.
+    Timestamp(u64),
     /// The queue appeared after the group began: at its oldest message.
     AppearedLater,
     /// A retry topic begins at its oldest message.
     RetryTopic,
     /// The broker corrected the offset.
     Corrected,
+    /// An operator moved it.
+    Reset,
 }
 
 /// How a message went back to the broker.

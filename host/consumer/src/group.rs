@@ -15,6 +15,7 @@ use crate::config::{AllocateError, GroupConfig};
 use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
 use crate::epoch::Epoch;
+use crate::local_offsets::LocalOffsets;
 use crate::offset::{CommitState, Start, StartStep};
 use crate::pause::Pauses;
 use crate::process_queue::ProcessQueue;
@@ -22,7 +23,7 @@ use crate::pull::{BadRecord, Pull};
 use crate::pull_task::run::Task;
 use crate::queue_lock::{QueueLock, Unlock};
 use crate::rebalance::Rebalance;
-use crate::request::RequestError;
+use crate::request::{RequestError, RequestId};
 use crate::route::BrokerId;
 use crate::statistics::Statistics;
 use crate::timers::Timer;
@@ -33,7 +34,7 @@ pub(crate) struct ConsumerGroup {
     pub(crate) name: Arc<str>,
     pub(crate) config: GroupConfig,
     pub(crate) subscribed_at: Instant,
-    /// As configured, then the retry topic.
+    /// As configured, then the retry topic, which broadcasting groups do not have.
     pub(crate) topics: Vec<GroupTopic>,
     pub(crate) life: Life,
     /// The first announcement that names it.
@@ -54,6 +55,8 @@ pub(crate) struct ConsumerGroup {
     pub(crate) orderly_calls: BTreeSet<MessageQueue>,
     /// What we last knew to be committed of queues that we no longer hold.
     pub(crate) last_committed: BTreeMap<MessageQueue, QueueOffset>,
+    /// Offsets that this host keeps, when the group is broadcasting.
+    pub(crate) local: LocalOffsets,
     /// Messages on their way back to the broker.
     pub(crate) send_backs: u32,
     /// What holds its pulls back by request.
@@ -125,6 +128,8 @@ pub(crate) struct AssignedQueue {
     pub(crate) process_queue: ProcessQueue,
     pub(crate) next_offset: QueueOffset,
     pub(crate) commit: CommitState,
+    /// The last commit of the assignment before, which must not come after ours.
+    pub(crate) awaits_commit: Option<RequestId>,
     /// It stands in its group's list of ready queues.
     pub(crate) is_ready: bool,
     /// Whom the broker told us to ask.
@@ -170,6 +175,12 @@ impl ConsumerGroup {
         self.life.stays() && self.calls < self.config.consume_thread_max()
     }
 
+    /// The topic of its retries, in the table of routes.
+    pub(crate) fn retry_topic(&self) -> Option<Epoch> {
+        let mut topics = self.topics.iter();
+        topics.find(|topic| topic.is_retry).map(|topic| topic.topic)
+    }
+
     /// Queues that are ours, topic by topic.
     pub(crate) fn held(&self) -> impl Iterator<Item = Epoch> {
         self.topics
@@ -199,6 +210,7 @@ impl AssignedQueue {
             process_queue: ProcessQueue::default(),
             next_offset: QueueOffset(0),
             commit: CommitState::default(),
+            awaits_commit: None,
             is_ready: false,
             preferred_broker: 0,
             bad_record: None,

@@ -231,10 +231,7 @@ impl Client {
             .groups
             .iter()
             .filter(|(_, group)| group.since_version > before)
-            .map(|(epoch, group)| {
-                let retry_topic = group.topics.iter().find(|topic| topic.is_retry);
-                (epoch, retry_topic.map(|topic| topic.topic))
-            })
+            .map(|(epoch, group)| (epoch, group.retry_topic()))
             .collect();
         for (group, retry_topic) in groups {
             if let Some(topic) = retry_topic {

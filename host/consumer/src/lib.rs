@@ -12,6 +12,7 @@
 //!  requests of brokers -> handle_server_request  poll_answer          -> brokers
 //!  time                -> handle_timeout         poll_timeout         -> a clock
 //!  sends               -> send                   poll_send_result     -> whoever sent
+//!  offsets on disk     -> handle_local_offsets_* poll_local_offsets   -> files
 //!                                                poll_event           -> logs, numbers
 //! ```
 //!
@@ -29,8 +30,8 @@
 //!
 //! Reading order: `client`, `config`, `listener` and `request` (what crosses the border);
 //! `timers` (what can happen by itself); `route`, `heartbeat`, `rebalance` (how queues
-//! become ours); `offset`, `pull`, `process_queue`, `consume`, `retry` (the way of a
-//! message); `publish` (sending); `pause`, `stop`.
+//! become ours); `offset`, `local_offsets`, `pull`, `process_queue`, `consume`, `retry` (the
+//! way of a message); `publish` (sending); `pause`, `stop`.
 
 pub mod client;
 pub mod config;
@@ -48,6 +49,7 @@ pub mod epoch;
 mod queue_lock;
 mod rebalance;
 
+pub mod local_offsets;
 mod offset;
 mod process_queue;
 mod pull;
@@ -75,7 +77,7 @@ mod recorded_scenarios;
 mod transcripts;
 
 pub use client::{Client, GroupId, SendId, SubscribeError};
-pub use config::{ClientConfig, ConsumeFromWhere, GroupConfig};
+pub use config::{BroadcastRetry, ClientConfig, ConsumeFromWhere, GroupConfig, OffsetBeyondEnd};
 pub use event::Event;
 pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{

@@ -8,6 +8,7 @@
 //! RocketMQ: `RemoteBrokerOffsetStore`.
 
 mod illegal;
+mod reset;
 mod start;
 
 pub(crate) use start::{Start, StartStep};
@@ -45,6 +46,16 @@ impl CommitState {
 
     pub(crate) fn confirmed(&self) -> Option<QueueOffset> {
         self.confirmed
+    }
+
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        self.request
+    }
+
+    /// A planted bug's way to move it.
+    pub(crate) fn force(&mut self, offset: QueueOffset) {
+        self.finished = Some(offset);
+        self.confirmed = Some(offset);
     }
 
     /// The start of an assignment.
@@ -185,6 +196,14 @@ impl Client {
             queue.commit.listed = false;
             return false;
         };
+        if let Some(group) = self.groups.get(queue.group)
+            && group.is_broadcasting()
+        {
+            let (group, queue) = (queue.group, queue.queue.clone());
+            self.note_local_offset(group, queue, offset);
+            self.store_local_offsets_soon(group);
+            return true;
+        }
         if queue.commit.request.is_some() {
             return true;
         }
@@ -284,12 +303,22 @@ impl Client {
             return;
         };
         let forgets = self.has_bug(PlantedBug::ForgetFinalCommit);
-        let unconfirmed = queue.commit.unconfirmed().filter(|_| !forgets);
+        let reset = queue.unstored_reset();
+        let unconfirmed = queue.commit.unconfirmed().or(reset);
+        let unconfirmed = unconfirmed.filter(|_| !forgets);
+        if let Some(group) = self.groups.get(queue.group)
+            && group.is_broadcasting()
+        {
+            self.keep_local_offset(queue.group, queue.queue, unconfirmed);
+            return;
+        }
         // A commit under way must not arrive after the last one.
-        let under_way = queue.commit.request.and_then(|id| {
+        let request = queue.commit.request.or(queue.awaits_commit);
+        let under_way = request.and_then(|id| {
             let in_flight = self.in_flight.get(id.0)?;
             match in_flight.purpose {
                 Purpose::Commit(_, offset) => Some((id, offset)),
+                Purpose::CommitBefore(_) => Some((id, QueueOffset(0))),
                 _ => None,
             }
         });
@@ -303,7 +332,7 @@ impl Client {
         }
         let release = self.begin_release(Release {
             group: queue.group,
-            next: unconfirmed.filter(|&offset| Some(offset) != sent),
+            next: unconfirmed.filter(|&offset| reset.is_some() || Some(offset) != sent),
             sent: sent.or(unconfirmed).unwrap_or_default(),
             commits: sent.is_some(),
             unlock,

@@ -59,6 +59,14 @@ pub enum PlantedBug {
     FailedTaskDies,
     /// A run whose queue is gone sets the offset of whatever stands in its place.
     TrustReleasedPuller,
+    /// What is stored of a broadcasting group is never looked at.
+    ForgetLocalOffsets,
+    /// What a broadcasting group is to try again is dropped.
+    DropBroadcastRetry,
+    /// A call that was under way when an operator reset the offset still moves it.
+    ResetKeepsCalls,
+    /// A reset begins again where it is told to, and commits nothing.
+    ForgetResetCommit,
 }
 
 impl PlantedBug {

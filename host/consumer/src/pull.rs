@@ -135,8 +135,13 @@ impl Client {
             return;
         };
         // Zero is what a broker assumes anyway, and slaves keep no offsets.
-        let commit_offset = queue.commit.finished();
-        let commit = replica.is_master() && commit_offset > Some(QueueOffset(0));
+        let (commit_offset, commit) = if group.is_broadcasting() {
+            (Some(QueueOffset(0)), false)
+        } else {
+            let finished = queue.commit.finished();
+            let commit = replica.is_master() && finished > Some(QueueOffset(0));
+            (finished, commit)
+        };
         let alone = queue.bad_record.is_some();
         let request = Request::PullMessage(Box::new(PullMessage {
             consumer_group: Arc::clone(&group.name),
@@ -353,7 +358,7 @@ impl Client {
         let requested = queue.next_offset;
         match answer.status {
             PullStatus::OffsetIllegal => {
-                self.offset_illegal(epoch, answer.next_begin_offset, answer.remark, now);
+                self.offset_illegal(epoch, answer, now);
                 return;
             }
             PullStatus::Found => {

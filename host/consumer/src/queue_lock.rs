@@ -386,7 +386,12 @@ impl Client {
             loss,
         });
         if group.life.stays() && !queue.is_leaving() {
-            let step = StartStep::Committed;
+            // An operator's reset is not forgotten with the lock.
+            let step = queue
+                .unstored_reset()
+                .map_or(StartStep::Committed, |offset| {
+                    StartStep::Commit(offset, StartPolicy::Reset)
+                });
             let new = self.assign(queue.group, queue.topic_index, queue.queue, step, now);
             self.go_on_starting(new, now);
         } else {

@@ -112,6 +112,16 @@ impl Client {
             }
             return;
         }
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
+        if group.is_broadcasting() {
+            // Every queue is ours, whoever else there is.
+            group.rebalance.last = Some(now);
+            group.rebalance.obstacle = None;
+            self.divide_topics(epoch, &[], now);
+            return;
+        }
         let replica = knowing[self.random.usize(..choices)].clone();
         let Some(group) = self.groups.get(epoch) else {
             return;
@@ -220,12 +230,16 @@ impl Client {
             }
             let topic = &group.topics[topic_index];
             let strategy = group.config.allocate_message_queue_strategy();
-            let share = strategy.allocate_topic(
-                &self.client_id,
-                &route.read_queues,
-                members,
-                topic.is_retry,
-            );
+            let share = if group.is_broadcasting() {
+                Ok(route.read_queues.clone())
+            } else {
+                strategy.allocate_topic(
+                    &self.client_id,
+                    &route.read_queues,
+                    members,
+                    topic.is_retry,
+                )
+            };
             match share {
                 Ok(wanted) => {
                     self.note_allocated(epoch, topic_index);

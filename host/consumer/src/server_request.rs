@@ -1,5 +1,5 @@
-//! What brokers ask of us. Served: 40 (members changed), 221 (offsets in memory), 307 (how
-//! is a group doing), 309 (consume this message now); 326 (the reply to a request that we
+//! What brokers ask of us. Served: 40 (members changed), 220 (offsets
+//! reset), 221 (offsets in memory), 307 (how is a group doing), 309 (consume this message now); 326 (the reply to a request that we
 //! never make) is taken and dropped; all else is refused in the words of the protocol.
 
 pub(crate) mod direct;
@@ -22,6 +22,13 @@ impl Client {
     pub(crate) fn serve(&mut self, request: ServerRequest, now: Instant) {
         let ServerRequest { id, from, command } = request;
         let answer = match command.code {
+            request_code::RESET_CONSUMER_CLIENT_OFFSET => {
+                self.reset_offsets(&command, now);
+                Some(RemotingCommand::response_to(
+                    &command,
+                    response_code::SUCCESS,
+                ))
+            }
             request_code::NOTIFY_CONSUMER_IDS_CHANGED => Some(self.members_changed(&command, now)),
             request_code::GET_CONSUMER_STATUS_FROM_CLIENT => Some(self.consumer_status(&command)),
             request_code::GET_CONSUMER_RUNNING_INFO => self.running_info(id, &command, now),

@@ -79,7 +79,7 @@ impl Client {
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };
-        if group.life == Life::Committing && group.releasing.is_empty() {
+        if group.life == Life::Committing && group.has_stored_offsets() {
             group.life = Life::Silent {
                 from_version: self.announcement.next(),
             };

@@ -46,6 +46,16 @@ pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_
 /// Between two looks for memory while queues wait for some and there is some. RocketMQ:
 /// `PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL`.
 pub(crate) const PULL_DELAY_WHEN_CACHE_FLOW_CONTROL: Duration = Duration::from_millis(50);
+/// Before offsets that could not be read are asked for again.
+pub(crate) const LOCAL_OFFSETS_RETRY: Duration = Duration::from_secs(5);
+/// Before a message of a broadcasting group is tried again the first time; doubles.
+pub(crate) const BROADCAST_RETRY: Duration = Duration::from_secs(1);
+/// Bound of that, and of what a listener asks for: a waiting message keeps the offset of
+/// its queue where it is.
+pub(crate) const BROADCAST_RETRY_MAX: Duration = Duration::from_secs(30);
+/// A pull that was sent less than this before a reset, and carries an offset, may still
+/// be on its way to the broker's store: the reset waits.
+pub(crate) const RESET_SETTLE: Duration = Duration::from_secs(1);
 /// How long the broker may hold a pull. RocketMQ: `BROKER_SUSPEND_MAX_TIME_MILLIS`.
 pub(crate) const PULL_SUSPEND: Duration = Duration::from_secs(15);
 /// All locks of a group. RocketMQ: `rocketmq.client.rebalance.lockInterval`.
@@ -93,6 +103,8 @@ pub(crate) enum Timer {
     Rebalance(Epoch),
     /// Store the offsets that changed.
     PersistOffsets,
+    /// Read the stored offsets of a broadcasting group.
+    LocalOffsets(Epoch),
     /// Pull more of the queues that wait for memory.
     Buffer,
     /// Go on with a queue: start it, or pull.

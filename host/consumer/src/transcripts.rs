@@ -2,6 +2,7 @@
 //! change of behaviour; `UPDATE_EXPECT=1 cargo test -p consumer` rewrites them, and the
 //! difference is for a person to judge.
 
+mod broadcast;
 mod consume;
 mod orderly;
 mod pause;
@@ -9,6 +10,7 @@ mod publish;
 mod pull;
 mod pull_task;
 mod rebalance;
+mod reset;
 mod retry;
 mod route;
 mod server_request;

@@ -4,6 +4,7 @@
 //! client for its cluster and a plugin for each manifest. Which tenants and plugins there
 //! are, and when to stop, is the commands' business (`run`, `dev`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct TenantSettings {
     pub(crate) namesrv_addr: Vec<Address>,
     pub(crate) calls_max: u32,
     pub(crate) buffer_bytes: u64,
+    /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
+    pub(crate) local_offsets: Option<PathBuf>,
 }
 
 /// Why a plugin does not serve.
@@ -90,6 +93,11 @@ impl App {
         })
     }
 
+    /// Where a tenant's offsets of broadcasting groups outlive the process.
+    pub(crate) fn local_offsets(&self, tenant: &str) -> PathBuf {
+        self.host.state_dir.join("offsets").join(tenant)
+    }
+
     /// Starts a tenant's client; it connects when a group or a message asks for it.
     /// Needs a tokio runtime.
     pub(crate) fn start_tenant(&self, settings: TenantSettings) -> Tenant {
@@ -98,6 +106,7 @@ impl App {
             namesrv_addr,
             calls_max,
             buffer_bytes,
+            local_offsets,
         } = settings;
         let mut client = identity::client_config(namesrv_addr);
         client.buffer_bytes = buffer_bytes;
@@ -105,6 +114,7 @@ impl App {
         config.permits = self.permits.clone();
         config.calls_max = usize::try_from(calls_max).unwrap_or(usize::MAX);
         config.drain_timeout = self.host.drain_timeout;
+        config.local_offsets = local_offsets;
         let driver = Driver::start(config, self.telemetry.driver_observer(&name));
         let runner = RunnerConfig {
             engine: self.engine.clone(),

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::consume_pool::{Call, CallId, CallRequest, CallResult, ConsumePool, Permit};
 use crate::event::Event;
+use crate::local_offsets::LocalOffsets;
 use crate::mailbox::{CallEnd, Input, Mailbox};
 use crate::producer::SendOutcome;
 use crate::puller::PullerReply;
@@ -141,6 +142,7 @@ struct ClientTask {
     mailbox: Arc<Mailbox>,
     requests: Requests,
     pool: ConsumePool,
+    local_offsets: LocalOffsets,
     groups: BTreeMap<Arc<str>, Group>,
     sends: BTreeMap<SendId, oneshot::Sender<SendOutcome>>,
     pullers: BTreeMap<PullerRequestId, PullerReply>,
@@ -191,6 +193,12 @@ impl ClientTask {
             .unwrap_or_default();
         let mailbox = Mailbox::new();
         let remoting = RemotingClient::new(config.remoting, Arc::clone(&mailbox) as _);
+        let namesrv_addr = config.client.namesrv_addr.iter();
+        let local_offsets = LocalOffsets::new(
+            config.local_offsets,
+            namesrv_addr.map(ToString::to_string).collect(),
+            Arc::clone(&mailbox),
+        );
         Self {
             client: Client::new(config.client, fastrand::u64(..), clock.now(), unix_now),
             clock,
@@ -198,6 +206,7 @@ impl ClientTask {
             requests: Requests::new(remoting, Arc::clone(&mailbox)),
             pool: ConsumePool::new(config.calls_max, config.permits, Arc::clone(&mailbox)),
             mailbox,
+            local_offsets,
             groups: BTreeMap::new(),
             sends: BTreeMap::new(),
             pullers: BTreeMap::new(),
@@ -348,6 +357,12 @@ impl ClientTask {
             Input::QueueAsked(run, request, reply) => {
                 let id = self.client.ask_queue(run, request, now);
                 self.pullers.insert(id, reply);
+            }
+            Input::LocalOffsetsLoaded(id, result) => {
+                self.client.handle_local_offsets_loaded(id, result, now);
+            }
+            Input::LocalOffsetsStored(id, result) => {
+                self.client.handle_local_offsets_stored(id, result, now);
             }
             Input::Connected(address) => {
                 self.client.handle_connected(&address, now);
@@ -527,6 +542,9 @@ impl ClientTask {
                 (self.observer)(&event);
             }
         }
+        while let Some(pending) = self.client.poll_local_offsets() {
+            self.local_offsets.start(pending);
+        }
         while let Some((id, answer)) = self.client.poll_answer() {
             if let Some(responder) = self.server_requests.remove(&id) {
                 responder.answer(answer);
@@ -613,6 +631,7 @@ impl ClientTask {
     }
 
     fn handle_group_left(&mut self, name: &Arc<str>) {
+        self.local_offsets.forget(name);
         let now = self.clock.now();
         let Some(mut leaving) = self.groups.remove(name).and_then(|group| group.leaving) else {
             return;

@@ -7,7 +7,8 @@
 //!
 //! Reading order: this file ([`Driver`]), `client_task` (the owner's loop), `mailbox`
 //! (what is reported to it), `requests` (out to the brokers and back), `consume_pool`
-//! (out to the listeners and back), [`producer`], `puller`, [`shutdown`], [`event`].
+//! (out to the listeners and back), `local_offsets` and `offset_file` (offsets of
+//! broadcasting groups), [`producer`], `puller`, [`shutdown`], [`event`].
 //!
 //! ```text
 //!            commands (bounded)            poll_request ──► requests ──► RemotingClient
@@ -21,7 +22,9 @@
 mod client_task;
 mod consume_pool;
 pub mod event;
+mod local_offsets;
 mod mailbox;
+mod offset_file;
 pub mod producer;
 mod puller;
 mod requests;
@@ -31,6 +34,7 @@ pub use consume_pool::HostPermits;
 pub use event::Event;
 pub use shutdown::StopReport;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,10 +70,13 @@ pub struct DriverConfig {
     pub calls_max: usize,
     /// How long the calls of a group that leaves may still run before they are killed.
     pub drain_timeout: Duration,
+    /// Folder for the offsets of broadcasting groups, made when it is needed. `None`:
+    /// they are forgotten with the client.
+    pub local_offsets: Option<PathBuf>,
 }
 
 impl DriverConfig {
-    /// 256 calls at once, 30 s to drain.
+    /// 256 calls at once, 30 s to drain, local offsets forgotten.
     pub fn new(client: ClientConfig) -> Self {
         Self {
             client,
@@ -77,6 +84,7 @@ impl DriverConfig {
             permits: HostPermits::new(256),
             calls_max: 256,
             drain_timeout: Duration::from_secs(30),
+            local_offsets: None,
         }
     }
 }

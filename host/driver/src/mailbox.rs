@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use consumer::local_offsets::{LoadedOffsets, LocalOffsetsError, LocalOffsetsId};
 use consumer::pull_task::{PullTaskId, PullerRequest};
 use consumer::{RequestError, RequestId, Response};
 use protocol::code::response_code;
@@ -31,6 +32,8 @@ pub(crate) enum Input {
     CallEnded(CallId, CallEnd),
     /// A run of a pull task asks something of its queue.
     QueueAsked(PullTaskId, PullerRequest, PullerReply),
+    LocalOffsetsLoaded(LocalOffsetsId, Result<LoadedOffsets, LocalOffsetsError>),
+    LocalOffsetsStored(LocalOffsetsId, Result<(), LocalOffsetsError>),
     Connected(Address),
     Disconnected {
         address: Address,

@@ -4,6 +4,7 @@
 //! A manifest says what should be; whether the component fits it is found when it is
 //! loaded. Paths in it are relative to the file.
 
+mod broadcasting;
 pub mod build;
 pub mod folder;
 pub mod grants;
@@ -292,6 +293,8 @@ fn settings(section: &Section<'_, '_>) -> Vec<(String, String)> {
 mod tests {
     use std::time::Duration;
 
+    use consumer::config::{BroadcastRetry, OffsetBeyondEnd};
+    use consumer::listener::MessageModel;
     use expect_test::{Expect, expect};
 
     use super::*;
@@ -455,6 +458,70 @@ http = true
                 plugin.toml:16: grants.http = true: is not available in this version; remove it, and build the component without this import
             "#]],
         );
+    }
+
+    #[test]
+    fn a_broadcasting_group_has_keys_of_its_own() {
+        let text = format!(
+            "message_model = \"broadcasting\"{SMALLEST}[consume]\nbroadcast_retry = \"local\"\n\
+             max_reconsume_times = 3\noffset_beyond_end = \"min_offset\"\n"
+        );
+        let manifest = Manifest::parse(Path::new("plugin.toml"), &text).expect("valid");
+        let group = manifest.group_config();
+        assert_eq!(group.message_model(), MessageModel::Broadcasting);
+        assert_eq!(group.broadcast_retry(), BroadcastRetry::Local);
+        assert_eq!(group.offset_beyond_end(), OffsetBeyondEnd::MinOffset);
+    }
+
+    #[test]
+    fn keys_without_effect_in_a_message_model_are_problems() {
+        problems(
+            &format!(
+                "{SMALLEST}[consume]\nbroadcast_retry = \"drop\"\noffset_beyond_end = \"earliest\"\n"
+            ),
+            &expect![[r#"
+                plugin.toml:8: consume.broadcast_retry = "drop": has no effect; remove it, or set message_model = "broadcasting"; other groups retry through the broker
+                plugin.toml:9: consume.offset_beyond_end = "earliest": is none of the words that can stand here; write "broker" or "min_offset" or "max_offset"
+            "#]],
+        );
+        problems(
+            &format!(
+                "message_model = \"broadcasting\"\nallocate_message_queue_strategy = \"AVG\"{SMALLEST}\
+                 [consume]\nmax_reconsume_times = 3\nbroadcast_retry = \"dead\"\n"
+            ),
+            &expect![[r#"
+                plugin.toml:2: allocate_message_queue_strategy = "AVG": has no effect; remove it: in a broadcasting group every host consumes every queue
+                plugin.toml:8: consume.max_reconsume_times = 3: has no effect; remove it, or set broadcast_retry = "local": without it a message that failed does not come again
+                plugin.toml:9: consume.broadcast_retry = "dead": is none of the words that can stand here; write "drop" or "local"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn start_timestamps_are_checked() {
+        let mut all = String::new();
+        for start in [
+            "consume_from_where = \"timestamp\"",
+            "consume_timestamp = \"2026-11-30T08:00:00Z\"",
+            "consume_from_where = \"timestamp\"\nconsume_timestamp = \"20261130080000\"",
+            "consume_from_where = \"timestamp\"\nconsume_timestamp = \"yesterday\"",
+            "consume_from_where = \"timestamp\"\nconsume_timestamp = 1796035465927",
+            "consume_from_where = \"timestamp\"\nconsume_timestamp = \"1969-01-01T00:00:00Z\"",
+            "consume_from_where = \"min_offset\"",
+        ] {
+            let text = format!("{start}{SMALLEST}");
+            let found = Manifest::parse(Path::new("plugin.toml"), &text).expect_err("problems");
+            all.push_str(&format!("{found}\n"));
+        }
+        expect![[r#"
+            plugin.toml: consume_timestamp: is missing; add consume_timestamp = "2026-11-30T08:00:00Z", since consume_from_where is "timestamp"
+            plugin.toml:1: consume_timestamp = "2026-11-30T08:00:00Z": has no effect; set consume_from_where = "timestamp", or remove it
+            plugin.toml:2: consume_timestamp = "20261130080000": is not a point in time; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
+            plugin.toml:2: consume_timestamp = "yesterday": is not a point in time; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
+            plugin.toml:2: consume_timestamp = 1796035465927: is a number, not a text; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
+            plugin.toml:2: consume_timestamp = "1969-01-01T00:00:00Z": lies before 1970; write a time at which messages were stored, for example "2026-11-30T08:00:00Z", or consume_from_where = "first_offset"
+            plugin.toml:1: consume_from_where = "min_offset": is none of the words that can stand here; write "last_offset" or "first_offset" or "timestamp"
+        "#]].assert_eq(&all);
     }
 
     #[test]

@@ -14,6 +14,7 @@ const SEND_MESSAGE_V2: i32 = 310;
 const QUERY_CONSUMER_OFFSET: i32 = 14;
 const GET_MAX_OFFSET: i32 = 30;
 const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
+const INVOKE_BROKER_TO_GET_CONSUMER_STATUS: i32 = 223;
 const GET_BROKER_CLUSTER_INFO: i32 = 106;
 const SUCCESS: i32 = 0;
 /// A broker on a busy machine.
@@ -130,6 +131,17 @@ impl Connection {
         ];
         let answer = self.ask(QUERY_CONSUMER_OFFSET, &fields, b"");
         (answer.code() == SUCCESS).then(|| number(&answer, "offset"))?
+    }
+
+    /// What the members of a group hold in memory of a topic, as the broker passes it on.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub fn consumer_status(&mut self, group: &str, topic: &str) -> String {
+        let fields = [("group", group), ("topic", topic), ("clientAddr", "")];
+        let answer = self.ask(INVOKE_BROKER_TO_GET_CONSUMER_STATUS, &fields, b"");
+        assert_eq!(answer.code(), SUCCESS, "the members' offsets: {answer:?}");
+        String::from_utf8_lossy(answer.body()).into_owned()
     }
 
     /// The next offset that a queue will give.

@@ -88,7 +88,11 @@ fn write_manifest(folder: &Path, component: &Path, group: &Group<'_>, name: &str
     fs::write(plugins.join(format!("{name}.toml")), manifest).expect("a folder of ours");
 }
 
-fn run(folder: &Path, namesrv_addr: &str) -> HostProcess {
+/// `mqlet run` on the manifests that stand in `plugins` of this folder.
+///
+/// # Panics
+/// As [`start`].
+pub fn run(folder: &Path, namesrv_addr: &str) -> HostProcess {
     let config = format!(
         "[host]\ncache_dir = {cache:?}\nstate_dir = {state:?}\n\n[log]\nformat = \"json\"\n\n\
          [tenants.test]\nnamesrv_addr = [{namesrv_addr:?}]\nplugins = \"plugins\"\n",

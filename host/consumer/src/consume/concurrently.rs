@@ -158,7 +158,7 @@ impl Client {
         }
         for message in failed.drain(..) {
             let verdict = outcomes.verdict(message.index);
-            self.send_back(call.queue, message, verdict);
+            self.message_failed(call.queue, message, verdict, now);
         }
         self.failed_messages = failed;
         self.give_memory_back(held);

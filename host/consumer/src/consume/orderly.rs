@@ -244,7 +244,7 @@ impl Client {
         let reason = self.exhausted_reason(call.group);
         for message in exhausted.drain(..) {
             let reason = Arc::clone(&reason);
-            self.send_back(call.queue, message, Verdict::DeadLetter { reason });
+            self.message_failed(call.queue, message, Verdict::DeadLetter { reason }, now);
         }
         self.failed_messages = exhausted;
         self.give_memory_back(held);

@@ -13,23 +13,18 @@ use std::sync::Arc;
 use protocol::{Instant, QueueOffset};
 
 use crate::client::Client;
+use crate::config::OffsetBeyondEnd;
 use crate::epoch::Epoch;
 use crate::event::{Event, StartPolicy};
-use crate::offset::StartStep;
 use crate::pull::Pull;
+use crate::request::PullAnswer;
 use crate::timers::PULL_DELAY_WHEN_ERROR;
 
 /// The broker's word for "an operator moved the offset".
 const OFFSET_RESET: &str = "OFFSET_RESET";
 
 impl Client {
-    pub(crate) fn offset_illegal(
-        &mut self,
-        epoch: Epoch,
-        corrected: QueueOffset,
-        reason: String,
-        now: Instant,
-    ) {
+    pub(crate) fn offset_illegal(&mut self, epoch: Epoch, answer: PullAnswer, now: Instant) {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -37,6 +32,8 @@ impl Client {
             return;
         };
         let from = queue.next_offset;
+        let corrected = correction(&answer, from, group.config.offset_beyond_end());
+        let reason = answer.remark;
         let keep = corrected > from && reason != OFFSET_RESET;
         self.events.push_back(Event::OffsetCorrected {
             consumer_group: Arc::clone(&group.name),
@@ -59,19 +56,25 @@ impl Client {
             }
             return;
         }
-        let (group, topic_index) = (queue.group, queue.topic_index);
-        if let Some(old) = self.forget_queue(epoch) {
-            let step = StartStep::Commit(corrected, StartPolicy::Corrected);
-            let new = self.assign(group, topic_index, old.queue, step, now);
-            if let Some(queue) = self.queues.get_mut(new) {
-                queue.fruitless = fruitless;
-            }
-            if fruitless > 1 {
-                let timer = crate::timers::Timer::Queue(new);
-                self.timers.set(timer, now + PULL_DELAY_WHEN_ERROR);
-            } else {
-                self.go_on_starting(new, now);
-            }
+        // It did not help before: no loop at full speed.
+        let not_before = (fruitless > 1).then(|| now + PULL_DELAY_WHEN_ERROR);
+        let new = self.begin_again(epoch, corrected, StartPolicy::Corrected, not_before, now);
+        if let Some(queue) = new.and_then(|new| self.queues.get_mut(new)) {
+            queue.fruitless = fruitless;
         }
+    }
+}
+
+/// Where to go on. RocketMQ believes the broker; 4.x brokers send a group whose offset is
+/// beyond the end of a queue that starts at 0 back to 0, 5.x ones to the end.
+fn correction(answer: &PullAnswer, from: QueueOffset, policy: OffsetBeyondEnd) -> QueueOffset {
+    let told = answer.next_begin_offset;
+    if answer.remark == OFFSET_RESET || from <= answer.max_offset {
+        return told;
+    }
+    match policy {
+        OffsetBeyondEnd::Broker => told,
+        OffsetBeyondEnd::MinOffset => answer.min_offset,
+        OffsetBeyondEnd::MaxOffset => answer.max_offset,
     }
 }

@@ -58,6 +58,9 @@ impl Client {
             self.lock_soon(queue.group, now);
             return;
         }
+        if queue.awaits_commit.is_some() {
+            return;
+        }
         let Phase::Starting(Start {
             step,
             request: None,
@@ -71,6 +74,26 @@ impl Client {
         if !group.life.stays() {
             return;
         }
+        if let StartStep::Commit(offset, policy @ StartPolicy::Reset) = step
+            && self.has_bug(PlantedBug::ForgetResetCommit)
+        {
+            self.start_pulling(epoch, offset, policy, now);
+            return;
+        }
+        if group.is_broadcasting() && self.goes_on_starting_here(epoch, step, now) {
+            return;
+        }
+        self.ask_for_start(epoch, step, now);
+    }
+
+    /// Puts the question of a step to a broker.
+    fn ask_for_start(&mut self, epoch: Epoch, step: StartStep, now: Instant) {
+        let Some(queue) = self.queues.get(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
         let message_queue = queue.queue.clone();
         let (broker, topic) = (queue.broker, group.topics[queue.topic_index].topic);
         let (request, timeout) = match step {
@@ -82,16 +105,14 @@ impl Client {
                 timeout::CONSUMER_OFFSET,
             ),
             StartStep::Chosen(policy) => (
-                match (policy, group.config.consume_from_where()) {
-                    (StartPolicy::LastOffset, _) => Request::GetMaxOffset {
+                match policy {
+                    StartPolicy::LastOffset => Request::GetMaxOffset {
                         queue: message_queue,
                     },
-                    (StartPolicy::Timestamp, ConsumeFromWhere::Timestamp(timestamp_ms)) => {
-                        Request::SearchOffset {
-                            queue: message_queue,
-                            timestamp_ms,
-                        }
-                    }
+                    StartPolicy::Timestamp(timestamp_ms) => Request::SearchOffset {
+                        queue: message_queue,
+                        timestamp_ms,
+                    },
                     _ => Request::GetMinOffset {
                         queue: message_queue,
                     },
@@ -160,7 +181,8 @@ impl Client {
                 return;
             }
             (StartStep::Committed, Ok(Response::ConsumerOffset(None))) => {
-                StartStep::Chosen(self.start_policy(epoch))
+                self.choose_start(epoch, now);
+                return;
             }
             (StartStep::Chosen(policy), Ok(Response::Offset(offset))) => {
                 StartStep::Commit(offset, policy)
@@ -185,11 +207,21 @@ impl Client {
                 return;
             }
         };
+        self.start_further(epoch, next, now);
+    }
+
+    /// Nothing is committed: the policy says where to begin.
+    pub(crate) fn choose_start(&mut self, epoch: Epoch, now: Instant) {
+        let step = StartStep::Chosen(self.start_policy(epoch));
+        self.start_further(epoch, step, now);
+    }
+
+    fn start_further(&mut self, epoch: Epoch, step: StartStep, now: Instant) {
         if let Some(queue) = self.queues.get_mut(epoch) {
             queue.failures = 0;
             queue.failure_told = false;
             queue.last_error = None;
-            queue.phase = Phase::Starting(Start::new(next));
+            queue.phase = Phase::Starting(Start::new(step));
         }
         self.go_on_starting(epoch, now);
     }
@@ -249,13 +281,15 @@ impl Client {
         let first = topic.first_queues.as_ref();
         if topic.is_retry {
             StartPolicy::RetryTopic
-        } else if !first.is_some_and(|queues| queues.contains(&queue.queue)) {
+        } else if !first.is_some_and(|queues| queues.contains(&queue.queue))
+            || group.local.knows_topic(&topic.name)
+        {
             StartPolicy::AppearedLater
         } else {
             match group.config.consume_from_where() {
                 ConsumeFromWhere::LastOffset => StartPolicy::LastOffset,
                 ConsumeFromWhere::FirstOffset => StartPolicy::FirstOffset,
-                ConsumeFromWhere::Timestamp(_) => StartPolicy::Timestamp,
+                ConsumeFromWhere::Timestamp(unix_ms) => StartPolicy::Timestamp(unix_ms),
             }
         }
     }

@@ -68,7 +68,7 @@ impl Client {
         kept.clear();
         self.kept_runs = kept;
         for (index, fault) in faulty {
-            self.give_up_message(epoch, &batch, index, fault);
+            self.give_up_message(epoch, &batch, index, fault, now);
         }
         self.queue_ready(epoch);
         let Some(queue) = self.queues.get_mut(epoch) else {
@@ -166,6 +166,7 @@ impl Client {
         batch: &Arc<MessageBatch>,
         index: u32,
         fault: MessageFault,
+        now: Instant,
     ) {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
@@ -195,7 +196,7 @@ impl Client {
             // What we have is not what the broker has: its own copy is kept.
             _ => Verdict::Later { delay_level: -1 },
         };
-        self.send_back(epoch, message, verdict);
+        self.message_failed(epoch, message, verdict, now);
     }
 
     /// Asks for the record alone, and goes on behind it when that is answered.

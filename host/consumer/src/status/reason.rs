@@ -113,6 +113,8 @@ pub enum Cause {
     MoreMembersThanQueues,
     /// Another client has our id.
     ClientIdClash,
+    /// The offsets that this host keeps cannot be read or stored.
+    LocalOffsets,
     /// Our last commit of a queue is under way.
     LastCommit,
     /// Ours, and about to be taken.
@@ -121,7 +123,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every one.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::CaughtUp,
         Self::Consuming,
         Self::ListenerSlow,
@@ -159,6 +161,7 @@ impl Cause {
         Self::OtherMember,
         Self::MoreMembersThanQueues,
         Self::ClientIdClash,
+        Self::LocalOffsets,
         Self::LastCommit,
         Self::Assigning,
     ];
@@ -203,6 +206,7 @@ impl Cause {
             Self::OtherMember => "other-member",
             Self::MoreMembersThanQueues => "more-members-than-queues",
             Self::ClientIdClash => "client-id-clash",
+            Self::LocalOffsets => "local-offsets",
             Self::LastCommit => "last-commit",
             Self::Assigning => "assigning",
         }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use protocol::{Instant, MessageQueue};
 
 use super::{
-    Activity, BrokerStatus, ClientStatus, Delivery, GroupState, GroupStatus, OtherQueue,
+    Activity, BrokerStatus, Cause, ClientStatus, Delivery, GroupState, GroupStatus, OtherQueue,
     PauseStatus, PeerStatus, QueueStatus, Reason, RouteStatus, TopicStatus,
 };
 use crate::client::Client;
 use crate::epoch::Epoch;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
 use crate::listener::ConsumeMode;
+use crate::local_offsets::LocalOffsets;
 use crate::offset::Start;
 use crate::pause::{Pause, PauseScope};
 use crate::pull::Pull;
@@ -133,6 +134,7 @@ impl Client {
         let obstacle = group.rebalance.obstacle.as_deref();
         let clash = group.rebalance.identity_clash.then_some(&*self.client_id);
         status.reasons = status.find_reasons(obstacle, clash);
+        status.reasons.extend(local_offsets(&group.local));
         status
     }
 
@@ -345,4 +347,26 @@ fn delivery(group: &ConsumerGroup, queue: &AssignedQueue, calls: u32) -> Deliver
     } else {
         Delivery::WaitsForRetry
     }
+}
+
+/// What is wrong with the offsets that this host keeps.
+fn local_offsets(local: &LocalOffsets) -> Option<Reason> {
+    let problem = local.problem()?;
+    let (what, next) = if local.is_loaded() {
+        (
+            "stored",
+            "consuming goes on, and they are stored again soon",
+        )
+    } else {
+        (
+            "read",
+            "none of its queues starts before they are, and they are asked for again soon",
+        )
+    };
+    Some(Reason::new(
+        Cause::LocalOffsets,
+        format!("its local offsets cannot be {what}: {problem}"),
+        next,
+        "see to the host's state_dir",
+    ))
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use protocol::MessageQueue;
 
 use crate::listener::{ConsumeRequest, MessageRun};
+use crate::local_offsets::{LocalOffsetTable, LocalOffsetsWork, PendingLocalOffsets};
 use crate::pull_task::{PullerAnswer, QueuePullerError};
 use crate::request::{PendingRequest, Request, Response};
 
@@ -168,5 +169,28 @@ fn listed(queues: &BTreeSet<MessageQueue>) -> String {
         "nothing".to_owned()
     } else {
         queues.join(", ")
+    }
+}
+
+/// `store local offsets of G1: T1@broker-a:0 = 5`
+pub(super) fn local_offsets(pending: &PendingLocalOffsets) -> String {
+    let group = &pending.consumer_group;
+    match &pending.work {
+        LocalOffsetsWork::Load => format!("load local offsets of {group}"),
+        LocalOffsetsWork::Store(offsets) => {
+            format!("store local offsets of {group}: {}", table(offsets))
+        }
+    }
+}
+
+pub(super) fn table(offsets: &LocalOffsetTable) -> String {
+    let entries = offsets.iter();
+    let entries: Vec<String> = entries
+        .map(|(q, offset)| format!("{q} = {offset}"))
+        .collect();
+    if entries.is_empty() {
+        "none".to_owned()
+    } else {
+        entries.join(", ")
     }
 }

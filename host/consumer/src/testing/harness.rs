@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use protocol::body::{BrokerData, QueueData, TopicRouteData};
 use protocol::code::response_code;
-use protocol::header::{Header, NotifyConsumerIdsChangedRequestHeader};
+use protocol::header::{Header, NotifyConsumerIdsChangedRequestHeader, ResetOffsetRequestHeader};
 use protocol::message::MessageBatch;
 use protocol::{Address, Instant, MessageQueue, QueueOffset, RemotingCommand};
 
@@ -14,6 +14,10 @@ use super::describe;
 use crate::client::{Client, GroupId};
 use crate::config::{ClientConfig, GroupConfig};
 use crate::listener::{ConsumeRequest, ConsumeResult};
+use crate::local_offsets::{
+    LoadedOffsets, LocalOffsetTable, LocalOffsetsError, LocalOffsetsSource, LocalOffsetsWork,
+    PendingLocalOffsets,
+};
 use crate::publish::{OutgoingMessage, SendMode};
 use crate::pull_task::{PullTaskId, PullTaskRequest, PullTaskResult, PullerRequest};
 use crate::request::{
@@ -35,6 +39,8 @@ pub struct Cluster {
     pub slaves: BTreeMap<String, Address>,
     /// Queues that another client has locked.
     pub locked_by_others: BTreeSet<MessageQueue>,
+    /// What is stored of broadcasting groups on our own disk.
+    pub local_offsets: LocalOffsetTable,
     /// Oldest and next offset of queues that are not empty.
     pub offsets: BTreeMap<MessageQueue, (u64, u64)>,
 }
@@ -151,6 +157,7 @@ pub struct Harness {
     written: String,
     requests: Vec<(usize, PendingRequest)>,
     requests_seen: usize,
+    local_offsets: Vec<PendingLocalOffsets>,
     calls: Vec<(usize, Arc<ConsumeRequest>)>,
     calls_seen: usize,
     runs: Vec<(usize, Arc<PullTaskRequest>)>,
@@ -185,6 +192,7 @@ impl Harness {
             written: String::new(),
             requests: Vec::new(),
             requests_seen: 0,
+            local_offsets: Vec::new(),
             calls: Vec::new(),
             calls_seen: 0,
             runs: Vec::new(),
@@ -264,6 +272,85 @@ impl Harness {
         self.drain();
     }
 
+    /// A broker passes an operator's reset on.
+    pub fn reset_offsets(&mut self, group: &str, topic: &str, body: &str) {
+        self.input(&format!("reset offsets of {group} in {topic}: {body}"));
+        let header = ResetOffsetRequestHeader {
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            timestamp: 0,
+            is_force: Some(false),
+            queue_id: Some(-1),
+            offset: None,
+        };
+        let command = RemotingCommand::request(220, header.encode()).oneway();
+        let request = ServerRequest {
+            id: ServerRequestId(0),
+            from: Cluster::address("broker-a"),
+            command: command.with_body(body.to_owned()),
+        };
+        self.client.handle_server_request(request, self.now);
+        self.drain();
+    }
+
+    /// The oldest open work on local offsets is done as asked.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn do_local_offsets(&mut self) {
+        match self.local_offsets[0].work.clone() {
+            LocalOffsetsWork::Load => {
+                let offsets = self.cluster.local_offsets.clone();
+                let source = if offsets.is_empty() {
+                    LocalOffsetsSource::Nothing
+                } else {
+                    LocalOffsetsSource::Latest
+                };
+                self.load_local_offsets(Ok(LoadedOffsets { offsets, source }));
+            }
+            LocalOffsetsWork::Store(offsets) => {
+                self.cluster.local_offsets = (*offsets).clone();
+                self.store_local_offsets(Ok(()));
+            }
+        }
+    }
+
+    /// Local offsets were read, or not.
+    ///
+    /// # Panics
+    /// When nobody asked.
+    pub fn load_local_offsets(&mut self, result: Result<LoadedOffsets, LocalOffsetsError>) {
+        let pending = self.local_offsets.remove(0);
+        assert_eq!(pending.work, LocalOffsetsWork::Load);
+        self.input(&match &result {
+            Ok(loaded) => format!(
+                "local offsets: {} ({})",
+                describe::table(&loaded.offsets),
+                loaded.source
+            ),
+            Err(error) => format!("local offsets: error: {error}"),
+        });
+        self.client
+            .handle_local_offsets_loaded(pending.id, result, self.now);
+        self.drain();
+    }
+
+    /// Local offsets were stored, or not.
+    ///
+    /// # Panics
+    /// When nobody asked.
+    pub fn store_local_offsets(&mut self, result: Result<(), LocalOffsetsError>) {
+        let pending = self.local_offsets.remove(0);
+        assert!(matches!(pending.work, LocalOffsetsWork::Store(_)));
+        self.input(&match &result {
+            Ok(()) => "local offsets stored".to_owned(),
+            Err(error) => format!("local offsets not stored: {error}"),
+        });
+        self.client
+            .handle_local_offsets_stored(pending.id, result, self.now);
+        self.drain();
+    }
+
     /// Sends one message.
     pub fn send(&mut self, topic: &str, body: &'static str) {
         self.input(&format!("send {body} to {topic}"));
@@ -320,6 +407,10 @@ impl Harness {
     pub fn settle_but(&mut self, but: &[&str]) {
         let mut skipped = 0;
         loop {
+            if !self.local_offsets.is_empty() && !but.contains(&"local offsets") {
+                self.do_local_offsets();
+                continue;
+            }
             let Some((number, pending)) = self.requests.get(skipped) else {
                 if self.client.poll_timeout().is_none_or(|at| at > self.now) {
                     return;
@@ -502,6 +593,11 @@ impl Harness {
             if !pending.oneway {
                 self.requests.push((self.requests_seen, pending));
             }
+        }
+        while let Some(pending) = self.client.poll_local_offsets() {
+            let line = describe::local_offsets(&pending);
+            self.written.push_str(&format!("  {line}\n"));
+            self.local_offsets.push(pending);
         }
         while self.calls.len() < self.permits {
             let Some(request) = self.client.poll_consume_request() else {

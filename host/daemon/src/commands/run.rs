@@ -156,6 +156,7 @@ impl Host {
         for config in tenants {
             let number = host.tenants.len();
             let tenant = Arc::new(app.start_tenant(TenantSettings {
+                local_offsets: Some(app.local_offsets(&config.name)),
                 name: config.name,
                 namesrv_addr: config.namesrv_addr,
                 calls_max: config.calls_max,

@@ -8,10 +8,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use consumer::config::{
     AllocateMessageQueueStrategy, ConsumeFromWhere, GroupConfig, GroupConfigBuilder,
 };
-use consumer::listener::MessageModel;
 use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError};
 use protocol::topic::{self, NameError};
 
+use super::broadcasting;
 use crate::document::Section;
 use crate::problem::Fault;
 use crate::value::Value;
@@ -28,26 +28,18 @@ pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder
         topic::check_group_name(group).map_err(|error| name_fault(&error))?;
         Ok(group.to_owned())
     });
-    let message_model = root.or("message_model", MessageModel::Clustering, |value| {
-        value.choice(
-            &[("clustering", MessageModel::Clustering)],
-            &[(
-                "broadcasting",
-                "write \"clustering\"; for every host to get every message, give each host a group of its own",
-            )],
-        )
-    });
+    let message_model = broadcasting::message_model(root);
     let strategy = allocate_message_queue_strategy(root);
     let consume_from_where = consume_from_where(root);
     let subscriptions = subscriptions(root);
     let builder = GroupConfig::builder(consumer_group.as_deref().unwrap_or("none"))
-        .message_model(message_model)
         .allocate_message_queue_strategy(strategy)
         .consume_from_where(consume_from_where);
     let builder = subscriptions
         .iter()
         .cloned()
         .fold(builder, GroupConfigBuilder::subscription);
+    let builder = broadcasting::read(root, message_model, builder);
     let builder = consume(root.section("consume"), builder);
 
     if let Err(error) = builder.clone().build() {
@@ -111,7 +103,13 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
     });
     let timestamp = root.optional("consume_timestamp", |value| {
         let since_epoch = value.timestamp()?.duration_since(UNIX_EPOCH);
-        let milliseconds = since_epoch.unwrap_or_default().as_millis();
+        let since_epoch = since_epoch.map_err(|_| {
+            Fault::new(
+                "lies before 1970",
+                "write a time at which messages were stored, for example \"2026-11-30T08:00:00Z\", or consume_from_where = \"first_offset\"",
+            )
+        })?;
+        let milliseconds = since_epoch.as_millis();
         Ok(u64::try_from(milliseconds).unwrap_or(u64::MAX))
     });
     match (word, timestamp) {

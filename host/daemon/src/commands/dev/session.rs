@@ -118,6 +118,8 @@ impl Session {
             namesrv_addr: vec![broker.namesrv_addr().clone()],
             calls_max: host.calls_max,
             buffer_bytes: host.buffer_bytes,
+            // Its broker forgets everything too.
+            local_offsets: None,
         };
         let control = host.control.clone();
         let app = App::new(host, telemetry.clone())?;

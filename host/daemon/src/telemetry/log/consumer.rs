@@ -1,8 +1,10 @@
 //! Lines of the consumer rules: membership, queues, offsets, messages that went wrong.
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use ::consumer::event::{BadRecordAction, LockLoss};
+use ::consumer::event::{BadRecordAction, LockLoss, StartPolicy};
+use ::consumer::local_offsets::LocalOffsetsSource;
 use ::consumer::{Event, PauseKind};
 use tracing::{debug, error, info, warn};
 
@@ -74,7 +76,14 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             offset,
             policy,
         } => {
-            debug!(target: "consumer", %tenant, %consumer_group, %queue, %offset, ?policy, "queue starts at {offset}");
+            if let StartPolicy::Timestamp(unix_ms) = policy {
+                // Somebody asked for a point in time: say where the broker's clock put it.
+                let time = UNIX_EPOCH + Duration::from_millis(*unix_ms);
+                let time = humantime::format_rfc3339_millis(time);
+                info!(target: "consumer", %tenant, %consumer_group, %queue, %offset, "queue starts at {offset}, its first message stored at {time} or later by the broker's clock");
+            } else {
+                debug!(target: "consumer", %tenant, %consumer_group, %queue, %offset, ?policy, "queue starts at {offset}");
+            }
         }
         Event::QueueStartFailed {
             consumer_group,
@@ -309,6 +318,73 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             if let Some(untold) = admit("status", consumer_group) {
                 warn!(target: "consumer", %tenant, %consumer_group, %queue, untold, "the listener answered {status:?} though auto_commit is on; taken for a success");
+            }
+        }
+        Event::OffsetReset {
+            consumer_group,
+            queue,
+            from,
+            to,
+        } => {
+            let finished = from.map_or_else(|| "nothing yet".to_owned(), |from| from.to_string());
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, %to, "an operator reset the offset to {to} (finished: {finished}); what was under way does not count");
+        }
+        Event::ResetIgnored {
+            consumer_group,
+            topic,
+            reason,
+        } => {
+            if let Some(untold) = admit("reset", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %topic, untold, "a reset of offsets changed nothing: {reason}");
+            }
+        }
+        Event::LocalOffsetsLoaded {
+            consumer_group,
+            queues,
+            source,
+        } => match source {
+            LocalOffsetsSource::Nothing | LocalOffsetsSource::Latest => {
+                info!(target: "consumer", %tenant, %consumer_group, queues, "local offsets of {queues} queues read: {source}");
+            }
+            LocalOffsetsSource::Previous { problem } => {
+                warn!(target: "consumer", %tenant, %consumer_group, queues, "local offsets of {queues} queues read from the copy before the latest, some messages may come again: {problem}");
+            }
+            LocalOffsetsSource::Lost { problem } => {
+                error!(target: "consumer", %tenant, %consumer_group, "local offsets are lost, queues begin as consume_from_where says: {problem}");
+            }
+        },
+        Event::LocalOffsetsFailed {
+            consumer_group,
+            is_loaded,
+            last,
+            reason,
+        } => {
+            let then = match (is_loaded, last) {
+                (false, _) => "no queue starts before they are read, trying again",
+                (true, false) => "consuming goes on, trying again",
+                (true, true) => "messages may come again after the next start",
+            };
+            error!(target: "consumer", %tenant, %consumer_group, "local offsets: {reason}; {then}");
+        }
+        Event::LocalOffsetsRecovered { consumer_group } => {
+            info!(target: "consumer", %tenant, %consumer_group, "local offsets are stored again");
+        }
+        Event::RetriedHere {
+            consumer_group,
+            queue,
+            offset,
+            after,
+        } => {
+            debug!(target: "consumer", %tenant, %consumer_group, %queue, %offset, ?after, "failed, tried again here");
+        }
+        Event::MessageDropped {
+            consumer_group,
+            queue,
+            offset,
+            reason,
+        } => {
+            if let Some(untold) = admit("dropped", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "message dropped, broadcasting groups have no dead letters: {reason}");
             }
         }
         Event::Paused {

@@ -1,0 +1,192 @@
+//! Groups in which every member consumes every queue, and whose offsets this host keeps.
+
+use super::*;
+use crate::config::{BroadcastRetry, ConsumeFromWhere};
+use crate::listener::{MessageModel, MessageOutcome};
+use crate::local_offsets::{LoadedOffsets, LocalOffsetsError, LocalOffsetsSource};
+use crate::request::PullStatus;
+
+fn broadcasting(topic: &str) -> GroupConfigBuilder {
+    group(topic).message_model(MessageModel::Broadcasting)
+}
+
+fn failure(reason: &str) -> LocalOffsetsError {
+    LocalOffsetsError {
+        reason: reason.to_owned(),
+    }
+}
+
+fn each(outcomes: Vec<MessageOutcome>) -> ConsumeResult {
+    ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes))
+}
+
+fn later() -> MessageOutcome {
+    MessageOutcome::ReconsumeLater { delay_level: None }
+}
+
+#[test]
+fn every_queue_is_ours_without_a_question_for_members_and_offsets_stay_here() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 2)]);
+    t.cluster.offsets.insert(queue("T1@broker-a:0"), (100, 500));
+    t.cluster.members = vec!["somebody else".to_owned()];
+    t.subscribe(config(broadcasting("T1")));
+    t.settle();
+    t.comment("messages are consumed; the offset is stored after 5 s");
+    t.wait(Duration::from_millis(10));
+    t.settle();
+    t.answer_found("PullMessage T1@broker-a:0", &messages(500..503));
+    t.result(1, success());
+    t.wait(seconds(5));
+    t.settle();
+    check("broadcast", &t);
+    assert!(t.take_commits().is_empty(), "brokers keep no offset");
+}
+
+#[test]
+fn a_group_goes_on_from_what_is_stored_here() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 2)]);
+    t.cluster.offsets.insert(queue("T1@broker-a:0"), (100, 500));
+    t.cluster.offsets.insert(queue("T1@broker-a:1"), (100, 500));
+    t.cluster
+        .local_offsets
+        .insert(queue("T1@broker-a:0"), protocol::QueueOffset(250));
+    t.subscribe(config(broadcasting("T1")));
+    t.settle_but(&["local offsets"]);
+    t.comment("no queue starts before the offsets are read");
+    t.load_local_offsets(Err(failure("permission denied")));
+    let status = t.client.status(t.now());
+    t.comment(&format!("status: {}", status.groups[0].reasons[0]));
+    t.wait(seconds(5));
+    t.comment("a queue without an offset, in a topic that was read before, appeared later");
+    t.settle();
+    check("broadcast_stored", &t);
+}
+
+#[test]
+fn offsets_that_are_lost_start_as_the_policy_says() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.cluster.offsets.insert(queue("T1@broker-a:0"), (100, 500));
+    t.subscribe(config(
+        broadcasting("T1").consume_from_where(ConsumeFromWhere::FirstOffset),
+    ));
+    t.settle_but(&["local offsets"]);
+    t.forget_transcript();
+    t.load_local_offsets(Ok(LoadedOffsets {
+        offsets: std::collections::BTreeMap::new(),
+        source: LocalOffsetsSource::Lost {
+            problem: "both copies are empty files".to_owned(),
+        },
+    }));
+    t.settle();
+    check("broadcast_lost", &t);
+}
+
+#[test]
+fn a_full_disk_stops_nobody_and_is_told_once() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    let group = t.subscribe(config(broadcasting("T1")));
+    t.settle_but(&["store local offsets", "local offsets"]);
+    t.do_local_offsets();
+    t.settle_but(&["local offsets"]);
+    t.forget_transcript();
+    t.comment("the choice cannot be stored: the queue starts all the same");
+    t.store_local_offsets(Err(failure("no space left on device")));
+    let status = t.client.status(t.now());
+    t.comment(&format!("status: {}", status.groups[0].reasons[0]));
+    t.wait(Duration::from_millis(10));
+    t.settle_but(&["local offsets"]);
+    t.answer_found("PullMessage T1", &messages(0..2));
+    t.result(1, success());
+    t.wait(seconds(5));
+    t.store_local_offsets(Err(failure("no space left on device")));
+    t.wait(seconds(5));
+    t.store_local_offsets(Ok(()));
+    t.comment("it stops: one last attempt is waited for");
+    t.answer_found("PullMessage T1", &messages(2..3));
+    t.result(2, success());
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.store_local_offsets(Err(failure("no space left on device")));
+    t.settle();
+    check("broadcast_disk_full", &t);
+}
+
+#[test]
+fn a_failed_message_is_dropped_with_an_event() {
+    let (mut t, _) = pulling(broadcasting("T1"));
+    t.answer_found("PullMessage T1", &messages(0..4));
+    let dead = MessageOutcome::DeadLetter {
+        reason: "cannot be read".into(),
+    };
+    t.result(
+        1,
+        each(vec![
+            later(),
+            MessageOutcome::Done,
+            dead,
+            MessageOutcome::Done,
+        ]),
+    );
+    t.wait(seconds(5));
+    t.settle();
+    check("broadcast_drop", &t);
+}
+
+#[test]
+fn a_failed_message_is_tried_again_here_when_asked_for() {
+    let (mut t, _) = pulling(
+        broadcasting("T1")
+            .broadcast_retry(BroadcastRetry::Local)
+            .max_reconsume_times(2),
+    );
+    t.answer_found("PullMessage T1", &messages(0..3));
+    t.result(
+        1,
+        each(vec![later(), MessageOutcome::Done, MessageOutcome::Done]),
+    );
+    t.comment("other messages go on; the offset stays at what waits");
+    t.answer_found("PullMessage T1", &messages(3..5));
+    t.result(2, success());
+    t.wait(seconds(1));
+    t.result(3, each(vec![later()]));
+    t.wait(seconds(2));
+    t.result(4, each(vec![later()]));
+    t.comment("the attempts are used up: it is dropped, and the offset moves");
+    t.wait(seconds(5));
+    t.settle();
+    check("broadcast_local_retry", &t);
+}
+
+#[test]
+fn an_illegal_offset_is_corrected_here_too() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.cluster
+        .local_offsets
+        .insert(queue("T1@broker-a:0"), protocol::QueueOffset(900));
+    t.subscribe(config(broadcasting("T1")));
+    t.settle();
+    t.forget_transcript();
+    t.comment("the queue is shorter than it was: back, and stored before the next pull");
+    t.answer_pull("PullMessage T1", PullStatus::OffsetIllegal, 40);
+    t.settle();
+    t.comment("the oldest messages expired: forward");
+    t.answer_pull("PullMessage T1", PullStatus::OffsetIllegal, 60);
+    t.wait(seconds(5));
+    t.settle();
+    check("broadcast_illegal_offset", &t);
+}
+
+#[test]
+fn a_group_that_leaves_stores_its_offsets_first() {
+    let (mut t, group) = pulling(broadcasting("T1"));
+    t.answer_found("PullMessage T1", &messages(0..3));
+    t.result(1, success());
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.comment("brokers hear of the end after the disk has the offsets");
+    t.settle();
+    check("broadcast_stop", &t);
+}
