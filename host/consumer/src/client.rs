@@ -285,6 +285,7 @@ impl Client {
     /// The connection to this address is gone. Its requests fail on their own.
     pub fn handle_disconnected(&mut self, address: &Address, now: Instant) {
         self.peer_disconnected(address);
+        self.renew_locks_of(address, now);
         self.settle(now);
     }
 

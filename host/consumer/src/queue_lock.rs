@@ -21,7 +21,7 @@ pub(crate) use unlock::Unlock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{Instant, MessageQueue};
+use protocol::{Address, Instant, MessageQueue};
 
 use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
@@ -140,6 +140,28 @@ impl Client {
     /// A new assignment waits for its lock.
     pub(crate) fn lock_soon(&mut self, group: Epoch, now: Instant) {
         self.timers.set_earliest(Timer::Lock(group), now);
+    }
+
+    /// The connection to a broker is gone, and perhaps the broker with its locks, which it
+    /// keeps in memory only: they are renewed at once, so that a queue has two owners for
+    /// a moment at most.
+    pub(crate) fn renew_locks_of(&mut self, address: &Address, now: Instant) {
+        let held = self.queues.iter().filter(|(_, queue)| {
+            queue.lock.as_ref().is_some_and(QueueLock::is_held)
+                && self
+                    .routes
+                    .master(queue.broker)
+                    .is_some_and(|master| master.address == *address)
+        });
+        let held: Vec<Epoch> = held.map(|(epoch, _)| epoch).collect();
+        for epoch in held {
+            if let Some(queue) = self.queues.get_mut(epoch)
+                && let Some(lock) = &mut queue.lock
+            {
+                lock.ask_at = now;
+                self.timers.set_earliest(Timer::Lock(queue.group), now);
+            }
+        }
     }
 
     /// Asks for the locks of a group that are due, all of one broker together.

@@ -178,6 +178,7 @@ impl Cluster {
                 self.cut_server(Server::Broker(index));
                 // Locks are kept in memory only.
                 self.brokers[index].broker.revoke_locks(ORDERLY_GROUP);
+                self.ledger.locks_forgotten = Some(now + away);
                 if rolled_back {
                     self.ledger.rolled_back = true;
                     self.roll_back(index);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use protocol::MessageQueue;
+use protocol::{Instant, MessageQueue};
 
 /// Number of a message; its body is `m` and this number.
 pub(crate) type Id = u32;
@@ -27,6 +27,8 @@ pub(crate) struct Ledger {
     pub(crate) groups: BTreeMap<&'static str, GroupLedger>,
     /// A broker has forgotten commits.
     pub(crate) rolled_back: bool,
+    /// When a broker has last forgotten its locks.
+    pub(crate) locks_forgotten: Option<Instant>,
     pub(crate) deliveries: u64,
     pub(crate) repeats: u64,
 }

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod listeners;
+mod orderly;
 mod pull_tasks;
 
 use std::sync::Arc;
