@@ -445,6 +445,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_cause_stands_in_the_operators_page() {
+        let page = include_str!("../../../docs/operations.md");
+        for cause in Cause::ALL {
+            let row = format!("`{cause}`");
+            assert!(page.contains(&row), "{row} is not in host/docs/operations.md");
+        }
+    }
+
+    #[test]
     fn queue_is_read_as_it_is_written() {
         let queue = MessageQueue::new("%RETRY%G", "broker-a", 3);
         assert_eq!(parse_queue(&queue.to_string()), Some(queue));

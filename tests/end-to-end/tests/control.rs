@@ -1,0 +1,272 @@
+//! The control socket: groups, queues, explain, pause, drain and resume against a running
+//! host, and what is not a request.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output};
+
+use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
+use end_to_end::eventually::eventually;
+use end_to_end::host_folder::HostFolder;
+use end_to_end::host_process::HostProcess;
+use end_to_end::workspace;
+use guest_artifacts::path;
+
+/// The ledger writes every message down.
+const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
+
+fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(workspace::mqlet());
+    command.args(arguments).current_dir(folder.path());
+    command.output().expect("mqlet starts")
+}
+
+/// What a command that succeeds prints.
+fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
+    let output = mqlet(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What a command that fails says.
+fn refused(folder: &HostFolder, arguments: &[&str]) -> String {
+    let output = mqlet(folder, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+/// Waits until `mqlet explain` says so.
+fn wait_for_cause(folder: &HostFolder, target: &str, cause: &str) -> String {
+    eventually(&format!("{target} is {cause}"), BOUND, || {
+        let output = mqlet(folder, &["explain", target, "--output", "json"]);
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        text.contains(&format!("\"cause\":\"{cause}\""))
+            .then_some(text)
+    })
+}
+
+fn wait_for_deliveries(host: &HostProcess, count: usize) {
+    eventually(&format!("{count} deliveries"), BOUND, || {
+        (host.delivery_count() >= count).then_some(())
+    });
+}
+
+fn ledger(namesrv_addr: &str) -> HostFolder {
+    HostFolder::new(namesrv_addr, "").with_plugin("ledger", &path("ledger"), ALL_LINES)
+}
+
+#[test]
+fn groups_and_queues_are_listed_and_explained() {
+    let broker = EmbeddedBroker::start();
+    broker.send("ledger", ["one", "two", "three"]);
+    let folder = ledger(broker.namesrv_addr());
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_deliveries(&host, 3);
+    wait_for_cause(&folder, "ledger-group", "caught-up");
+
+    let groups = printed(&folder, &["groups"]);
+    let line = groups.lines().nth(1).expect("a group");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        words[..5],
+        ["ledger-group", "test", "ledger", "running", "1"]
+    );
+    let queues = printed(&folder, &["queues", "ledger-group", "--output", "json"]);
+    let fresh = queues
+        .lines()
+        .filter(|line| line.contains("\"topic\":\"ledger\""));
+    let fresh: Vec<&str> = fresh.collect();
+    assert!(!fresh.is_empty() && fresh.iter().all(|line| line.contains("\"ours\":true")));
+    let text = printed(&folder, &["queues"]);
+    assert!(text.contains(" us ") && text.contains("QUEUE"), "{text}");
+    // By plugin, by topic, by queue.
+    let queue = fresh[0].split("\"queue\":\"").nth(1).expect("its name");
+    let queue = queue.split('"').next().expect("its name");
+    for target in ["ledger", "ledger-group", queue, "%RETRY%ledger-group"] {
+        let text = printed(&folder, &["explain", target]);
+        assert!(text.contains("group ledger-group (tenant test)"), "{text}");
+    }
+    let error = refused(&folder, &["explain", "shop"]);
+    assert!(error.contains("its groups are ledger-group"), "{error}");
+    let other = &format!("{queue}9");
+    let text = printed(&folder, &["explain", other]);
+    assert!(text.contains("no-such-queue"), "{text}");
+}
+
+#[test]
+fn paused_topic_is_not_consumed_until_it_is_resumed() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr());
+    broker.send("ledger", ["before"]);
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_deliveries(&host, 1);
+
+    let reason = "database is down";
+    printed(
+        &folder,
+        &[
+            "pause",
+            "ledger-group",
+            "--topic",
+            "ledger",
+            "--reason",
+            reason,
+        ],
+    );
+    printed(&folder, &["pause", "ledger-group"]);
+    broker.send("ledger", (0..20).map(|number| format!("during{number}")));
+    let text = printed(&folder, &["explain", "ledger-group"]);
+    assert!(
+        text.contains("paused") && text.contains("mqlet resume ledger-group"),
+        "{text}"
+    );
+    assert!(printed(&folder, &["groups"]).contains(" paused "));
+
+    let text = printed(&folder, &["resume", "ledger-group"]);
+    assert!(
+        text.contains("still paused: topic ledger") && text.contains(reason),
+        "{text}"
+    );
+    let text = printed(&folder, &["explain", "ledger"]);
+    assert!(text.contains("asked to stop pulling by user"), "{text}");
+    assert_eq!(host.delivery_count(), 1, "the topic is still paused");
+    printed(&folder, &["resume", "ledger-group", "--topic", "ledger"]);
+    wait_for_deliveries(&host, 21);
+    let error = refused(&folder, &["resume", "ledger-group"]);
+    assert!(error.contains("the group is not paused"), "{error}");
+    let error = refused(&folder, &["pause", "shop"]);
+    assert!(error.contains("no group \"shop\""), "{error}");
+    let error = refused(&folder, &["pause", "ledger-group", "--topic", "shop"]);
+    assert!(
+        error.contains("not subscribed to topic \"shop\""),
+        "{error}"
+    );
+    let error = refused(&folder, &["pause", "ledger-group", "--queue", "nonsense"]);
+    assert!(error.contains("write topic@broker:id"), "{error}");
+}
+
+#[test]
+fn drain_waits_for_everything_fetched_and_says_what_it_waits_for() {
+    let broker = EmbeddedBroker::start();
+    broker.send("ledger", (0..200).map(|number| format!("m{number}")));
+    broker.send("hung", ["stuck"]);
+    let folder = ledger(broker.namesrv_addr()).with_plugin(
+        "hung",
+        &path("wait_forever"),
+        "[consume]\nconsume_timeout = \"1h\"",
+    );
+    let mut host = folder.run(&["--drain-timeout", "1s"]);
+    host.wait_for_line("serving", BOUND);
+
+    let text = printed(&folder, &["drain", "ledger-group"]);
+    assert!(text.contains("drained group ledger-group"), "{text}");
+    let consumed = host.delivery_count();
+    broker.send("ledger", ["later"]);
+    assert!(wait_for_cause(&folder, "ledger-group", "drained").contains("user"));
+    assert_eq!(host.delivery_count(), consumed);
+    printed(&folder, &["resume", "ledger-group"]);
+    wait_for_deliveries(&host, 201);
+
+    wait_for_cause(&folder, "hung-group", "listener-slow");
+    let error = refused(&folder, &["drain", "hung-group", "--timeout", "1s"]);
+    assert!(error.contains("is not drained after 1s"), "{error}");
+    assert!(
+        error.contains("1 fetched messages are still to be consumed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_missing_or_down_is_named() {
+    let address = free_address();
+    let folder = ledger(&address);
+    let mut host = folder.run(&[]);
+    host.wait_for_line("cannot connect", BOUND);
+    wait_for_cause(&folder, "ledger-group", "route-unknown");
+    let mut broker = EmbeddedBroker::start_at(&address);
+    wait_for_cause(&folder, "ledger-group", "topic-missing");
+    broker.send("ledger", ["one"]);
+    wait_for_deliveries(&host, 1);
+    broker.process.kill();
+    let text = wait_for_cause(&folder, "ledger-group", "broker-unreachable");
+    assert!(text.contains("is up, and at the network to it"), "{text}");
+}
+
+#[test]
+fn plugin_that_does_not_load_is_explained() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr()).with_plugin("broken", &path("init_traps"), "");
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving 1 plugin", BOUND);
+    let text = wait_for_cause(&folder, "broken-group", "plugin-not-serving");
+    assert!(text.contains("init"), "{text}");
+    assert!(printed(&folder, &["groups"]).contains("not-serving"));
+}
+
+#[test]
+fn one_host_has_the_socket_and_a_dead_one_loses_it() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr());
+    let error = refused(&folder, &["groups"]);
+    assert!(
+        error.contains("no host runs at") && error.contains("control.sock"),
+        "{error}"
+    );
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    let error = refused(&folder, &["run", "mqlet.toml"]);
+    assert!(error.contains("another host (process"), "{error}");
+
+    host.kill();
+    assert!(folder.path().join("state/control.sock").exists());
+    let error = refused(&folder, &["groups"]);
+    assert!(error.contains("no host runs at"), "{error}");
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_cause(&folder, "ledger-group", "topic-missing");
+    host.interrupt();
+    assert!(host.wait(BOUND).success());
+    assert!(!folder.path().join("state/control.sock").exists());
+}
+
+#[test]
+fn what_is_no_request_harms_nobody() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr());
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    let socket = folder.path().join("state/control.sock");
+    let connect = || UnixStream::connect(&socket).expect("the host listens");
+    let answer = |bytes: &[u8]| {
+        let mut stream = connect();
+        // A host that has read enough may have closed it.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    assert!(answer(b"\x00\x01\x02\r\n\r\n").starts_with("HTTP/1.1 400"));
+    assert!(answer(b"GET /nothing HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(answer(b"GET /v1/pause HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let broken = b"POST /v1/pause HTTP/1.1\r\ncontent-length: 3\r\n\r\n{]}";
+    assert!(answer(broken).contains("not understood"));
+    let huge = b"POST /v1/pause HTTP/1.1\r\ncontent-length: 900000000\r\n\r\n";
+    assert!(answer(huge).starts_with("HTTP/1.1 413"));
+    // Read no further than a head may be; the answer may be lost with the rest.
+    let long = answer(&vec![b'x'; 100_000]);
+    assert!(
+        long.is_empty() || long.starts_with("HTTP/1.1 413"),
+        "{long}"
+    );
+    assert_eq!(answer(b"GET /v1/groups HT"), "");
+    // Silent connections take every place, and lose it in time.
+    let silent: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
+    eventually("an answer beside silent connections", BOUND, || {
+        let output = mqlet(&folder, &["groups"]);
+        output.status.success().then_some(())
+    });
+    drop(silent);
+}
