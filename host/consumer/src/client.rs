@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::message_id::UniqueIdGenerator;
-use protocol::{Address, Instant, QueueOffset, RemotingCommand, topic};
+use protocol::{Address, Instant, MessageQueue, QueueOffset, RemotingCommand, topic};
 
+use crate::assignment::{AssignError, QueueSelector};
 use crate::config::{ClientConfig, GroupConfig};
 use crate::consume::{Call, CallTime};
 use crate::epoch::{Epoch, EpochTable};
@@ -20,7 +21,7 @@ use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use crate::local_offsets::{LocalOffsets, PendingLocalOffsets};
-use crate::offset::Release;
+use crate::offset::{Release, SeekError, SeekTo};
 use crate::pause::Pauses;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;
@@ -154,6 +155,8 @@ pub(crate) enum Purpose {
     Start(Epoch),
     /// A queue.
     Pull(Epoch),
+    /// A queue that is to go on somewhere else.
+    Seek(Epoch),
     /// What a run of a pull task asked.
     Puller(Epoch),
     /// A queue, and what is committed.
@@ -252,6 +255,7 @@ impl Client {
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
             Purpose::Start(queue) => self.handle_start(queue, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
+            Purpose::Seek(queue) => self.handle_seek(queue, result, now),
             Purpose::Puller(asked) => self.handle_puller(asked, result, now),
             Purpose::Commit(queue, offset) => self.handle_commit(queue, offset, done(result)),
             Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
@@ -395,6 +399,7 @@ impl Client {
                 held: BTreeMap::new(),
             });
         }
+        let assigned = config.assign().map(<[_]>::to_vec);
         ConsumerGroup {
             name: Arc::clone(config.consumer_group()),
             config,
@@ -403,6 +408,7 @@ impl Client {
             life: Life::Running,
             since_version: self.announcement.version + 1,
             rebalance: Rebalance::default(),
+            assigned,
             ready: VecDeque::new(),
             is_ready: false,
             calls: 0,
@@ -423,6 +429,41 @@ impl Client {
     pub fn unsubscribe(&mut self, group: GroupId, now: Instant) {
         self.leave(group.0);
         self.settle(now);
+    }
+
+    /// Gives a group other queues; it was made with [`GroupConfig::assign`]. An empty list
+    /// takes all away.
+    ///
+    /// # Errors
+    /// The group divides its queues, or a topic is not subscribed.
+    pub fn assign(
+        &mut self,
+        group: GroupId,
+        queues: Vec<QueueSelector>,
+        now: Instant,
+    ) -> Result<(), AssignError> {
+        let result = self.change_assignment(group, queues, now);
+        self.settle(now);
+        result
+    }
+
+    /// A queue of ours goes on somewhere else: what was fetched is dropped, results of
+    /// calls under way commit nothing, the place is committed before the first pull
+    /// (`Event::Sought`). A place that the broker must be asked for is taken when it has
+    /// answered (`Event::SeekFailed` if it refuses).
+    ///
+    /// # Errors
+    /// The queue is not ours, or its broker is not known.
+    pub fn seek(
+        &mut self,
+        group: GroupId,
+        queue: &MessageQueue,
+        to: SeekTo,
+        now: Instant,
+    ) -> Result<(), SeekError> {
+        let result = self.seek_queue(group, queue, to, now);
+        self.settle(now);
+        result
     }
 
     /// All groups leave in order. Whoever cannot wait for a call answers

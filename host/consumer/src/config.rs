@@ -13,6 +13,7 @@ use protocol::Address;
 use protocol::subscription::{ExpressionType, SubscriptionData};
 use protocol::topic;
 
+use crate::assignment::QueueSelector;
 use crate::listener::{ConsumeMode, MessageModel};
 pub use crate::rebalance::allocate::{
     AllocateError, AllocateMessageQueueStrategy, MachineRoomResolver,
@@ -122,6 +123,7 @@ pub struct GroupConfig {
     pull_task_interval: Option<Duration>,
     broadcast_retry: BroadcastRetry,
     offset_beyond_end: OffsetBeyondEnd,
+    assign: Option<Vec<QueueSelector>>,
     dead_letter_properties: Vec<(String, String)>,
 }
 
@@ -155,6 +157,7 @@ impl GroupConfig {
                 pull_task_interval: None,
                 broadcast_retry: BroadcastRetry::Drop,
                 offset_beyond_end: OffsetBeyondEnd::Broker,
+                assign: None,
                 dead_letter_properties: Vec::new(),
             },
         }
@@ -256,9 +259,17 @@ impl GroupConfig {
         self.pull_task_interval
     }
 
+    /// Queues given by hand: no member is asked for, and there is no rebalance. `None`:
+    /// the group's queues are divided among its members.
+    pub fn assign(&self) -> Option<&[QueueSelector]> {
+        self.assign.as_deref()
+    }
+
     /// What fails comes again from the group's retry topic.
     pub(crate) fn reads_retry_topic(&self) -> bool {
-        self.pull_task_interval.is_none() && self.message_model == MessageModel::Clustering
+        self.pull_task_interval.is_none()
+            && self.assign.is_none()
+            && self.message_model == MessageModel::Clustering
     }
 
     /// Broadcasting: what is done with a message that failed.
@@ -335,6 +346,14 @@ impl GroupConfigBuilder {
     #[must_use]
     pub fn pull_task_interval(mut self, value: Duration) -> Self {
         self.config.pull_task_interval = Some(value);
+        self
+    }
+
+    /// Gives it these queues, in place of its share among the group's members. What fails
+    /// waits here for its next attempt: nobody reads the retry topic of such a group.
+    #[must_use]
+    pub fn assign(mut self, queues: Vec<QueueSelector>) -> Self {
+        self.config.assign = Some(queues);
         self
     }
 
@@ -459,6 +478,33 @@ impl GroupConfigBuilder {
                 "0".to_owned(),
                 "must be longer than zero".to_owned(),
             );
+        }
+        if let Some(queues) = &config.assign {
+            if queues.is_empty() {
+                problem(
+                    "assign",
+                    String::new(),
+                    "at least one topic is needed".to_owned(),
+                );
+            }
+            if config.message_model == MessageModel::Broadcasting {
+                problem(
+                    "assign",
+                    "with message_model = \"broadcasting\"".to_owned(),
+                    "every member of a broadcasting group reads every queue; leave it out"
+                        .to_owned(),
+                );
+            }
+            for queue in queues {
+                let subscriptions = &config.subscriptions;
+                if subscriptions.iter().all(|s| *s.topic != *queue.topic) {
+                    problem(
+                        "assign.topic",
+                        queue.topic.to_string(),
+                        "must be the topic of a subscription".to_owned(),
+                    );
+                }
+            }
         }
         if config
             .pull_task_interval

@@ -75,7 +75,7 @@ pub enum Event {
         consumer_group: Arc<str>,
         /// The topic.
         topic: Arc<str>,
-        /// Members of the group.
+        /// Members of the group; 0 when the queues are given by hand.
         members: u32,
         /// Queues taken now.
         taken: Vec<MessageQueue>,
@@ -182,6 +182,26 @@ pub enum Event {
         result: &'static str,
         /// From hand-over to answer.
         elapsed: Duration,
+    },
+    /// Somebody made a queue go on somewhere else.
+    Sought {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Everything below was finished, if anything was begun.
+        from: Option<QueueOffset>,
+        /// Where it goes on.
+        to: QueueOffset,
+    },
+    /// The place to go on at could not be found out; the queue stays where it is.
+    SeekFailed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// Why.
+        error: RequestError,
     },
     /// A listener's answer had outcomes for another number of messages.
     OutcomesMismatched {
@@ -315,7 +335,8 @@ pub enum Event {
         /// The group.
         consumer_group: Arc<str>,
     },
-    /// A message of a broadcasting group failed and waits here for another attempt.
+    /// A message failed and waits here for another attempt: its group broadcasts, or was
+    /// given its queues by hand.
     RetriedHere {
         /// The group.
         consumer_group: Arc<str>,
@@ -490,6 +511,8 @@ pub enum StartPolicy {
     AppearedLater,
     /// A retry topic begins at its oldest message.
     RetryTopic,
+    /// Somebody made it go on here.
+    Sought,
     /// The broker corrected the offset.
     Corrected,
     /// An operator moved it.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use protocol::subscription::SubscriptionData;
 use protocol::{Instant, MessageQueue, QueueOffset};
 
+use crate::assignment::QueueSelector;
 use crate::config::{AllocateError, GroupConfig};
 use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
@@ -40,6 +41,8 @@ pub(crate) struct ConsumerGroup {
     /// The first announcement that names it.
     pub(crate) since_version: u64,
     pub(crate) rebalance: Rebalance,
+    /// Its queues, when they are given by hand.
+    pub(crate) assigned: Option<Vec<QueueSelector>>,
     /// Queues with free messages, in turn.
     pub(crate) ready: VecDeque<Epoch>,
     /// It stands in the client's list of ready groups.
@@ -227,6 +230,12 @@ impl AssignedQueue {
             pulled_at: None,
             consumed_at: None,
         }
+    }
+
+    /// A failed message becomes free at this time.
+    pub(crate) fn retry_at(&mut self, at: Instant, offset: QueueOffset) {
+        let place = self.local_retries.partition_point(|&(due, _)| due <= at);
+        self.local_retries.insert(place, (at, offset));
     }
 
     /// Timers that its epoch may have.

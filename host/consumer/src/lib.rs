@@ -45,6 +45,7 @@ mod unix_clock;
 mod heartbeat;
 mod route;
 
+pub mod assignment;
 pub mod epoch;
 mod queue_lock;
 mod rebalance;
@@ -79,6 +80,7 @@ mod transcripts;
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{BroadcastRetry, ClientConfig, ConsumeFromWhere, GroupConfig, OffsetBeyondEnd};
 pub use event::Event;
+pub use offset::{SeekError, SeekTo};
 pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{
     Destination, Expect, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,

@@ -9,8 +9,10 @@
 
 mod illegal;
 mod reset;
+mod seek;
 mod start;
 
+pub use seek::{SeekError, SeekTo};
 pub(crate) use start::{Start, StartStep};
 
 use std::sync::Arc;

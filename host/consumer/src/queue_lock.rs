@@ -414,7 +414,7 @@ impl Client {
                 .map_or(StartStep::Committed, |offset| {
                     StartStep::Commit(offset, StartPolicy::Reset)
                 });
-            let new = self.assign(queue.group, queue.topic_index, queue.queue, step, now);
+            let new = self.new_assignment(queue.group, queue.topic_index, queue.queue, step, now);
             self.go_on_starting(new, now);
         } else {
             let group = queue.group;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use protocol::{Instant, MessageQueue};
 
+use crate::assignment;
 use crate::client::{Client, Purpose};
 use crate::config::AllocateError;
 use crate::epoch::Epoch;
@@ -115,11 +116,13 @@ impl Client {
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };
-        if group.is_broadcasting() {
-            // Every queue is ours, whoever else there is.
+        if group.is_broadcasting() || group.assigned.is_some() {
+            // No share: what is ours does not depend on who else there is.
             group.rebalance.last = Some(now);
             group.rebalance.obstacle = None;
-            self.divide_topics(epoch, &[], now);
+            if !self.divide_topics(epoch, &[], now) {
+                self.rebalance_soon(epoch, now);
+            }
             return;
         }
         let replica = knowing[self.random.usize(..choices)].clone();
@@ -230,7 +233,9 @@ impl Client {
             }
             let topic = &group.topics[topic_index];
             let strategy = group.config.allocate_message_queue_strategy();
-            let share = if group.is_broadcasting() {
+            let share = if let Some(given) = &group.assigned {
+                Ok(assignment::select(given, &route.read_queues))
+            } else if group.is_broadcasting() {
                 Ok(route.read_queues.clone())
             } else {
                 strategy.allocate_topic(
@@ -318,7 +323,7 @@ impl Client {
         }
         for queue in taken {
             let step = StartStep::Committed;
-            let queue = self.assign(epoch, topic_index, queue, step, now);
+            let queue = self.new_assignment(epoch, topic_index, queue, step, now);
             self.begin_queue(queue, now);
         }
         waiting.is_empty()
@@ -335,7 +340,7 @@ impl Client {
     }
 
     /// A new assignment, with an epoch of its own.
-    pub(crate) fn assign(
+    pub(crate) fn new_assignment(
         &mut self,
         group: Epoch,
         topic_index: usize,

@@ -9,6 +9,8 @@
 //! RocketMQ: `DefaultMQPushConsumerImpl#sendMessageBack`; `ConsumeMessageConcurrentlyService
 //! #submitConsumeRequestLater`.
 
+mod by_hand;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -161,6 +163,10 @@ impl Client {
             let group = back.group;
             self.end_send_back(epoch);
             self.leave_further(group);
+            return;
+        }
+        if matches!(back.verdict, Verdict::Later { .. }) && self.is_assigned_by_hand(back.group) {
+            self.keep_for_retry(epoch, now);
             return;
         }
         match back.way {
@@ -316,7 +322,7 @@ impl Client {
         }
         if let Some(queue) = self.queues.get_mut(back.queue) {
             let at = now + LOCAL_RETRY;
-            queue.local_retries.push_back((at, back.message.offset));
+            queue.retry_at(at, back.message.offset);
             self.timers.set_earliest(Timer::LocalRetry(back.queue), at);
             if let Some(group) = self.groups.get(back.group) {
                 self.events.push_back(Event::SendBackFailed {

@@ -2,6 +2,7 @@
 //! change of behaviour; `UPDATE_EXPECT=1 cargo test -p consumer` rewrites them, and the
 //! difference is for a person to judge.
 
+mod assign;
 mod broadcast;
 mod consume;
 mod orderly;

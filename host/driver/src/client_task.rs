@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use consumer::assignment::QueueSelector;
 use consumer::listener::{
     ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener, OrderlyStatus,
 };
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::pull_task::{PullTaskCallback, PullTaskResult, PullerRequestId};
 use consumer::{
-    Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SendId, ServerRequest,
-    ServerRequestId,
+    Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SeekTo, SendId,
+    ServerRequest, ServerRequestId,
 };
-use protocol::{Instant, RemotingCommand};
+use protocol::{Instant, MessageQueue, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
 use tokio::sync::{mpsc, oneshot};
 
@@ -59,6 +60,17 @@ pub(crate) enum Command {
     Resume {
         consumer_group: Arc<str>,
         scope: PauseScope,
+        reply: oneshot::Sender<Result<(), DriverError>>,
+    },
+    Assign {
+        consumer_group: Arc<str>,
+        queues: Vec<QueueSelector>,
+        reply: oneshot::Sender<Result<(), DriverError>>,
+    },
+    Seek {
+        consumer_group: Arc<str>,
+        queue: MessageQueue,
+        to: SeekTo,
         reply: oneshot::Sender<Result<(), DriverError>>,
     },
     Send {
@@ -256,6 +268,27 @@ impl ClientTask {
                 let result = self
                     .group(&consumer_group)
                     .and_then(|id| Ok(self.client.resume(id, &scope, now)?));
+                reply.send(result).ok();
+            }
+            Command::Assign {
+                consumer_group,
+                queues,
+                reply,
+            } => {
+                let result = self
+                    .group(&consumer_group)
+                    .and_then(|id| Ok(self.client.assign(id, queues, now)?));
+                reply.send(result).ok();
+            }
+            Command::Seek {
+                consumer_group,
+                queue,
+                to,
+                reply,
+            } => {
+                let result = self
+                    .group(&consumer_group)
+                    .and_then(|id| Ok(self.client.seek(id, &queue, to, now)?));
                 reply.send(result).ok();
             }
             Command::Send {

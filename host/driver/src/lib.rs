@@ -38,12 +38,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use consumer::assignment::{AssignError, QueueSelector};
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
 use consumer::pull_task::PullTaskCallback;
 use consumer::{
-    ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SubscribeError,
+    ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SeekError, SeekTo,
+    SubscribeError,
 };
+use protocol::MessageQueue;
 use remoting::{RemotingConfig, RemotingStats};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -98,6 +101,12 @@ pub enum DriverError {
     /// The rules did not pause or resume.
     #[error(transparent)]
     Pause(#[from] PauseError),
+    /// The rules gave the group no other queues.
+    #[error(transparent)]
+    Assign(#[from] AssignError),
+    /// The queue stays where it is.
+    #[error(transparent)]
+    Seek(#[from] SeekError),
     /// A listener for a group of pull tasks, or the other way round.
     #[error(
         "consumer group \"{consumer_group}\": a group with a pull_task_interval is worked by pull tasks, any other one by a listener"
@@ -252,6 +261,44 @@ impl Driver {
         self.ask(|reply| Command::Resume {
             consumer_group: consumer_group.into(),
             scope,
+            reply,
+        })
+        .await?
+    }
+
+    /// Gives a group other queues; it was made with [`GroupConfig::assign`].
+    ///
+    /// # Errors
+    /// No such group, it divides its queues, or a topic is not subscribed.
+    pub async fn assign(
+        &self,
+        consumer_group: &str,
+        queues: Vec<QueueSelector>,
+    ) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Assign {
+            consumer_group: consumer_group.into(),
+            queues,
+            reply,
+        })
+        .await?
+    }
+
+    /// A queue of ours goes on somewhere else: what was fetched is dropped, and calls
+    /// under way commit nothing. Returns when that has begun; an end of the queue or a
+    /// time in it is asked of the broker first, and an event tells what came of it.
+    ///
+    /// # Errors
+    /// No such group, or the queue is not ours.
+    pub async fn seek(
+        &self,
+        consumer_group: &str,
+        queue: MessageQueue,
+        to: SeekTo,
+    ) -> Result<(), DriverError> {
+        self.ask(|reply| Command::Seek {
+            consumer_group: consumer_group.into(),
+            queue,
+            to,
             reply,
         })
         .await?

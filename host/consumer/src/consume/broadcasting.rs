@@ -66,8 +66,7 @@ impl Client {
         match fate(retry, tried, group.config.max_reconsume_times(), verdict) {
             Fate::Waits(after) if !forgets_retry => {
                 let at = now + after;
-                let place = queue.local_retries.partition_point(|&(due, _)| due <= at);
-                queue.local_retries.insert(place, (at, message.offset));
+                queue.retry_at(at, message.offset);
                 self.timers.set_earliest(Timer::LocalRetry(epoch), at);
                 self.events.push_back(Event::RetriedHere {
                     consumer_group: Arc::clone(&group.name),

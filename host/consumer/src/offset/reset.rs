@@ -139,7 +139,7 @@ impl Client {
             group.last_committed.remove(&old.queue);
         }
         let step = StartStep::Commit(offset, policy);
-        let new = self.assign(old.group, old.topic_index, old.queue, step, now);
+        let new = self.new_assignment(old.group, old.topic_index, old.queue, step, now);
         if let Some(queue) = self.queues.get_mut(new) {
             queue.awaits_commit = under_way;
         }

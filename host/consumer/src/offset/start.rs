@@ -318,6 +318,14 @@ impl Client {
                 policy,
             });
         }
-        self.pull(epoch, now);
+        let is_task = self.queues.get(epoch).is_some_and(|queue| {
+            let group = self.groups.get(queue.group);
+            group.is_some_and(|group| group.config.pull_task_interval().is_some())
+        });
+        if is_task {
+            self.begin_task(epoch);
+        } else {
+            self.pull(epoch, now);
+        }
     }
 }

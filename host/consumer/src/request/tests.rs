@@ -105,6 +105,82 @@ fn requests_have_the_fields_that_java_sends() {
     assert_eq!(sent(&back), (code, header));
 }
 
+/// What a pull task asks, beside what Java's pull consumer was recorded to ask
+/// (`pull-consumer`). Java adds `ReqT`, which says that a client streams.
+#[test]
+fn pull_tasks_ask_with_the_fields_that_java_sends() {
+    use crate::config::GroupConfig;
+    use crate::pull_task::{PullerRequest, QueuePull};
+    use crate::testing::Harness;
+    use protocol::subscription::SubscriptionData;
+
+    let mut t = Harness::default();
+    t.topic("T_pull", &[("broker-a", 1)]);
+    let config = GroupConfig::builder("G_pull")
+        .subscription(SubscriptionData::all("T_pull"))
+        .pull_task_interval(GroupConfig::PULL_TASK_INTERVAL)
+        .build();
+    t.subscribe(config.expect("valid"));
+    t.settle();
+    let pull = PullerRequest::Pull(QueuePull {
+        sub_expression: "TagA || TagB".to_owned(),
+        offset: QueueOffset(0),
+        max_messages: 2,
+    });
+    let search = PullerRequest::SearchOffset {
+        timestamp_ms: 1_796_035_773_886,
+    };
+    // Field, ours, Java's.
+    type Differences = &'static [(&'static str, Option<&'static str>, Option<&'static str>)];
+    let cases: [(&str, PullerRequest, Differences); 5] = [
+        (
+            "task query",
+            PullerRequest::FetchConsumeOffset,
+            // The broker must not make up a zero.
+            &[("setZeroIfNotFound", Some("false"), None)],
+        ),
+        ("task min", PullerRequest::MinOffset, &[]),
+        // What brokers assume without them.
+        (
+            "task max",
+            PullerRequest::MaxOffset,
+            &[("committed", None, Some("true"))],
+        ),
+        (
+            "task search",
+            search,
+            &[("boundaryType", None, Some("LOWER"))],
+        ),
+        (
+            "task pull",
+            pull,
+            &[
+                // A guest's answer has a bound.
+                ("maxMsgBytes", Some("262144"), Some("2147483647")),
+                // Nobody waits, so the time has no meaning.
+                ("suspendTimeoutMillis", Some("0"), Some("20000")),
+            ],
+        ),
+    ];
+    for (name, asks, differences) in cases {
+        t.ask(1, asks);
+        let (code, mut java) = recorded(name);
+        let open = t.open_requests();
+        let last = open.last().expect("it was asked");
+        let number = last.split_once(' ').expect("a number").0.to_owned() + " ";
+        let (our_code, mut ours) = sent(&t.request(&number).request);
+        for (field, our_value, java_value) in differences {
+            assert_eq!(ours.remove(*field).as_deref(), *our_value, "{name} {field}");
+            assert_eq!(
+                java.remove(*field).as_deref(),
+                *java_value,
+                "{name} {field}"
+            );
+        }
+        assert_eq!((our_code, ours), (code, java), "{name}");
+    }
+}
+
 /// Sends are built elsewhere: see the transcripts. Here only that they are V2, and which
 /// code a batch has.
 #[test]

@@ -162,6 +162,22 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             info!(target: "consumer", %tenant, %consumer_group, result, ?elapsed, "an operator had a message consumed directly: {result}");
         }
+        Event::Sought {
+            consumer_group,
+            queue,
+            from,
+            to,
+        } => {
+            let from = from.map(|from| from.0);
+            info!(target: "consumer", %tenant, %consumer_group, %queue, from, %to, "the queue goes on at {to}, as asked");
+        }
+        Event::SeekFailed {
+            consumer_group,
+            queue,
+            error,
+        } => {
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, "the queue stays where it is, the place to go on at cannot be found out; seek again: {error}");
+        }
         Event::OutcomesMismatched {
             consumer_group,
             expected,
