@@ -491,8 +491,8 @@ http = true
             ),
             &expect![[r#"
                 plugin.toml:2: allocate_message_queue_strategy = "AVG": has no effect; remove it: in a broadcasting group every host consumes every queue
-                plugin.toml:8: consume.max_reconsume_times = 3: has no effect; remove it, or set broadcast_retry = "local": without it a message that failed does not come again
-                plugin.toml:9: consume.broadcast_retry = "dead": is none of the words that can stand here; write "drop" or "local"
+                plugin.toml:9: consume.max_reconsume_times = 3: has no effect; remove it, or set broadcast_retry = "local": without it a message that failed does not come again
+                plugin.toml:10: consume.broadcast_retry = "dead": is none of the words that can stand here; write "drop" or "local"
             "#]],
         );
     }
@@ -519,7 +519,7 @@ http = true
             plugin.toml:2: consume_timestamp = "20261130080000": is not a point in time; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
             plugin.toml:2: consume_timestamp = "yesterday": is not a point in time; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
             plugin.toml:2: consume_timestamp = 1796035465927: is a number, not a text; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
-            plugin.toml:2: consume_timestamp = "1969-01-01T00:00:00Z": lies before 1970; write a time at which messages were stored, for example "2026-11-30T08:00:00Z", or consume_from_where = "first_offset"
+            plugin.toml:2: consume_timestamp = "1969-01-01T00:00:00Z": is not a point in time; write a point in time in UTC, for example "2026-11-30T08:00:00Z"
             plugin.toml:1: consume_from_where = "min_offset": is none of the words that can stand here; write "last_offset" or "first_offset" or "timestamp"
         "#]].assert_eq(&all);
     }

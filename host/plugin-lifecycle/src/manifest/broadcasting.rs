@@ -24,10 +24,10 @@ pub(super) fn message_model(root: &Section<'_, '_>) -> MessageModel {
 /// model makes useless.
 pub(super) fn read(
     root: &Section<'_, '_>,
+    consume: &Section<'_, '_>,
     model: MessageModel,
     builder: GroupConfigBuilder,
 ) -> GroupConfigBuilder {
-    let consume = root.section("consume");
     let retry = consume.or("broadcast_retry", BroadcastRetry::Drop, |value| {
         value.choice(
             &[
@@ -54,7 +54,7 @@ pub(super) fn read(
     };
     match model {
         MessageModel::Clustering => useless(
-            &consume,
+            consume,
             "broadcast_retry",
             "remove it, or set message_model = \"broadcasting\"; other groups retry through the broker",
         ),
@@ -66,7 +66,7 @@ pub(super) fn read(
             );
             if retry == BroadcastRetry::Drop {
                 useless(
-                    &consume,
+                    consume,
                     "max_reconsume_times",
                     "remove it, or set broadcast_retry = \"local\": without it a message that failed does not come again",
                 );

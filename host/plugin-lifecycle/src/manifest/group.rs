@@ -39,8 +39,9 @@ pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder
         .iter()
         .cloned()
         .fold(builder, GroupConfigBuilder::subscription);
-    let builder = broadcasting::read(root, message_model, builder);
-    let builder = consume(root.section("consume"), builder);
+    let section = root.section("consume");
+    let builder = broadcasting::read(root, &section, message_model, builder);
+    let builder = consume(section, builder);
 
     if let Err(error) = builder.clone().build() {
         // Names and subscriptions have been reported above, with their line.
