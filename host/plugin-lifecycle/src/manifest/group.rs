@@ -104,13 +104,7 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
     });
     let timestamp = root.optional("consume_timestamp", |value| {
         let since_epoch = value.timestamp()?.duration_since(UNIX_EPOCH);
-        let since_epoch = since_epoch.map_err(|_| {
-            Fault::new(
-                "lies before 1970",
-                "write a time at which messages were stored, for example \"2026-11-30T08:00:00Z\", or consume_from_where = \"first_offset\"",
-            )
-        })?;
-        let milliseconds = since_epoch.as_millis();
+        let milliseconds = since_epoch.unwrap_or_default().as_millis();
         Ok(u64::try_from(milliseconds).unwrap_or(u64::MAX))
     });
     match (word, timestamp) {
