@@ -11,10 +11,12 @@ mod recording;
 mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use protocol::code::request_code;
 
 use crate::config::GroupConfigBuilder;
+use crate::listener::ConsumeMode;
 use known_differences::{DIFFERENCES, Side};
 use recording::Recording;
 use replay::{Asked, replay};
@@ -54,7 +56,44 @@ const SCENARIOS: &[Scenario] = &[
         configure: |group| group.max_reconsume_times(1),
         stop_at: 13_300,
     },
+    Scenario {
+        file: "push-orderly",
+        client_id: "192.0.2.10@orderly-1",
+        connections: &["c1", "c2"],
+        configure: orderly,
+        stop_at: 35_400,
+    },
+    Scenario {
+        file: "push-orderly",
+        client_id: "192.0.2.10@orderly-2",
+        connections: &["c5", "c6"],
+        configure: orderly,
+        stop_at: 29_750,
+    },
+    Scenario {
+        file: "push-tag-filter",
+        client_id: "192.0.2.10@tags-1",
+        connections: &["c3", "c4"],
+        configure: |group| group,
+        stop_at: 13_550,
+    },
+    Scenario {
+        file: "push-subscription-not-latest",
+        client_id: "192.0.2.10@trace-1",
+        connections: &["c1", "c2"],
+        configure: |group| group,
+        stop_at: 15_000,
+    },
 ];
+
+/// Two retries here, 300 ms apart, as the recorded listener had it.
+fn orderly(group: GroupConfigBuilder) -> GroupConfigBuilder {
+    group
+        .mode(ConsumeMode::Orderly { auto_commit: true })
+        .consume_message_batch_max_size(1)
+        .max_reconsume_times(2)
+        .suspend_current_queue_time(Duration::from_millis(300))
+}
 
 /// What one side asked, compared.
 #[derive(Debug)]
@@ -104,12 +143,14 @@ fn recorded_answers_make_the_rules_ask_what_java_asked() {
 
 fn compare(scenario: &Scenario, recording: &Recording, ours: &[Asked]) -> Comparison {
     let forms = |asked: &[Asked]| -> BTreeSet<String> {
-        let mut forms: BTreeSet<String> = asked.iter().map(Asked::form).collect();
+        let mut forms: BTreeSet<String> = asked.iter().flat_map(Asked::forms).collect();
         // Each send-back is one attempt: how many there are matters.
         let mut times: BTreeMap<String, usize> = BTreeMap::new();
         for asked in asked {
             if asked.code() == request_code::CONSUMER_SEND_MSG_BACK {
-                *times.entry(asked.form()).or_default() += 1;
+                for form in asked.forms() {
+                    *times.entry(form).or_default() += 1;
+                }
             }
         }
         forms.extend(

@@ -44,8 +44,24 @@ public class Member {
     };
   }
 
+  /** On a busy machine the client's start fails at its first late answer: tried again. */
   static DefaultMQPushConsumer start(String namesrv, String group, String topic, String strategy) throws Exception {
+    for (int attempt = 1; ; attempt++) {
+      try {
+        return startOnce(namesrv, group, topic, strategy);
+      } catch (Exception failure) {
+        if (attempt == 5) {
+          throw failure;
+        }
+        System.out.println("start failed: " + failure);
+        Thread.sleep(1000);
+      }
+    }
+  }
+
+  static DefaultMQPushConsumer startOnce(String namesrv, String group, String topic, String strategy) throws Exception {
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+    consumer.setMqClientApiTimeout(30_000);
     consumer.setNamesrvAddr(namesrv);
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setConsumeMessageBatchMaxSize(32);

@@ -33,7 +33,7 @@ fn delivered(hosts: &[&HostProcess]) -> BTreeSet<String> {
 
 /// Two hosts of one group, each behind a link of its own.
 struct Pair {
-    cluster: Cluster,
+    _cluster: Cluster,
     broker_addr: String,
     links: [FaultyLink; 2],
     folders: [tempfile::TempDir; 2],
@@ -50,7 +50,7 @@ impl Pair {
             folders: [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder")),
             component: guest_artifacts::path("ledger"),
             broker_addr,
-            cluster,
+            _cluster: cluster,
         }
     }
 

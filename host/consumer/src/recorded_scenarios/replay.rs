@@ -22,10 +22,11 @@ use crate::request::{
 /// After its stop a client is given so long.
 const PATIENCE: u64 = 40_000;
 /// An answer that Java got so shortly after is what we would have got: we are quicker to ask.
-const NEAR: u64 = 50;
+const NEAR: u64 = 500;
 /// Header fields that two runs never share, and those that only carry a progress that is
 /// compared as a whole.
-const NOT_COMPARED: [&str; 3] = ["subVersion", "commitOffset", "sysFlag"];
+/// Of a send: its time and properties, with ids of the client's own.
+const NOT_COMPARED: [&str; 5] = ["subVersion", "commitOffset", "sysFlag", "g", "i"];
 
 /// A request of either side.
 #[derive(Debug)]
@@ -47,8 +48,24 @@ impl Asked {
         self.command.ext_field(name).unwrap_or_default()
     }
 
-    /// As text, without what differs between any two runs.
-    pub(super) fn form(&self) -> String {
+    /// As texts, without what differs between any two runs: one for each queue of a
+    /// request about locks, else one.
+    pub(super) fn forms(&self) -> Vec<String> {
+        let is_lock = matches!(
+            self.code(),
+            request_code::LOCK_BATCH_MQ | request_code::UNLOCK_BATCH_MQ
+        );
+        if !is_lock {
+            return vec![self.form()];
+        }
+        let queues = locked_queues(&self.command);
+        let queues = queues.as_array().expect("a list of queues").iter();
+        let form =
+            |queue: &Value| format!("{} {}:{}", self.code(), queue["topic"], queue["queueId"]);
+        queues.map(form).collect()
+    }
+
+    fn form(&self) -> String {
         let code = self.code();
         if code == request_code::HEART_BEAT {
             return format!("heartbeat {}", heartbeat_form(&self.command));
@@ -103,6 +120,12 @@ impl Asked {
     }
 }
 
+/// The queues that a request about locks names.
+fn locked_queues(command: &RemotingCommand) -> Value {
+    let body: Value = serde_json::from_slice(&command.body).expect("a request of locks is JSON");
+    body["mqSet"].clone()
+}
+
 /// Groups, subscriptions and senders, versions left out.
 fn heartbeat_form(command: &RemotingCommand) -> String {
     let mut body: Value = serde_json::from_slice(&command.body).expect("a heartbeat is JSON");
@@ -111,6 +134,10 @@ fn heartbeat_form(command: &RemotingCommand) -> String {
         for subscription in subscriptions.iter_mut() {
             let members = subscription.as_object_mut().expect("an object");
             members.remove("subVersion");
+            for set in ["tagsSet", "codeSet"] {
+                let set = members.get_mut(set).and_then(Value::as_array_mut);
+                set.expect("a list").sort_by_key(Value::to_string);
+            }
         }
         subscriptions.sort_by_key(|subscription| subscription["topic"].to_string());
     }
@@ -275,6 +302,12 @@ impl Player<'_> {
         timeout: Duration,
     ) -> (u64, Result<RemotingCommand, RequestError>) {
         let question = asked.question();
+        if asked.code() == request_code::LOCK_BATCH_MQ {
+            // Java asks queue by queue, and got each.
+            let body = format!("{{\"lockOKMQSet\":{}}}", locked_queues(&asked.command));
+            let answer = RemotingCommand::response_to(&asked.command, 0).with_body(body);
+            return (self.now + 1, Ok(answer));
+        }
         let recorded = &self.recording;
         let same = recorded.answers.keys().copied().filter(|&index| {
             let java = &recorded.asked[index];
@@ -311,7 +344,9 @@ impl Player<'_> {
         };
         let success = RemotingCommand::response_to(&asked.command, 0);
         match asked.code() {
-            request_code::UPDATE_CONSUMER_OFFSET => (soon, Ok(success)),
+            request_code::UPDATE_CONSUMER_OFFSET | request_code::UNLOCK_BATCH_MQ => {
+                (soon, Ok(success))
+            }
             request_code::GET_MIN_OFFSET => {
                 (soon, Ok(success.with_ext_fields(fields("offset", "0"))))
             }
