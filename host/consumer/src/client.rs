@@ -42,6 +42,7 @@ use crate::route::Routes;
 use crate::server_request::RunningInfo;
 use crate::server_request::direct::DirectCalls;
 use crate::statistics::Statistics;
+use crate::subscriptions::Check;
 use crate::timers::{Timer, Timers};
 use crate::unix_clock::UnixClock;
 
@@ -149,6 +150,8 @@ pub(crate) enum Purpose {
     Route(Epoch, Address),
     /// A peer.
     Heartbeat(Epoch),
+    /// A group; which of its topics.
+    Check(Epoch, usize),
     /// A group; which peer was asked.
     Members(Epoch, Epoch),
     /// A queue that begins.
@@ -252,12 +255,17 @@ impl Client {
                 // Also when the peer is gone: a group may wait for this answer.
                 self.leave_after_heartbeat();
             }
+            Purpose::Check(group, topic) => {
+                self.handle_check(group, topic, id, done(result), now);
+            }
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
             Purpose::Start(queue) => self.handle_start(queue, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
             Purpose::Seek(queue) => self.handle_seek(queue, result, now),
             Purpose::Puller(asked) => self.handle_puller(asked, result, now),
-            Purpose::Commit(queue, offset) => self.handle_commit(queue, offset, done(result)),
+            Purpose::Commit(queue, offset) => {
+                self.handle_commit(queue, peer, offset, done(result));
+            }
             Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, done(result), now);
@@ -353,6 +361,7 @@ impl Client {
         if self.stopping {
             return Err(SubscribeError::Stopping);
         }
+        let config = config.in_namespace(&self.config.namespace);
         if self.group_names.contains_key(config.consumer_group()) {
             return Err(SubscribeError::Duplicate {
                 consumer_group: Arc::clone(config.consumer_group()),
@@ -390,6 +399,10 @@ impl Client {
             topics.push(GroupTopic {
                 name: subscription.topic.as_str().into(),
                 topic,
+                check: Check::of(&subscription),
+                pending: None,
+                refusal_told: None,
+                known_from: 0,
                 subscription,
                 pull_version: unix_ms,
                 is_retry,
@@ -400,13 +413,19 @@ impl Client {
             });
         }
         let assigned = config.assign().map(<[_]>::to_vec);
+        let is_checked = topics.iter().all(|topic| topic.check == Check::Passed);
         ConsumerGroup {
             name: Arc::clone(config.consumer_group()),
             config,
             subscribed_at: now,
             topics,
             life: Life::Running,
-            since_version: self.announcement.version + 1,
+            // Not before brokers have said yes to it.
+            since_version: if is_checked {
+                self.announcement.version + 1
+            } else {
+                u64::MAX
+            },
             rebalance: Rebalance::default(),
             assigned,
             ready: VecDeque::new(),
@@ -553,6 +572,14 @@ impl Client {
     /// Every group has left and every send has ended, after `stop`.
     pub fn is_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// A name as its user knows it, without the namespace.
+    pub(crate) fn without_namespace(&self, name: &Arc<str>) -> Arc<str> {
+        match &*self.config.namespace {
+            "" => Arc::clone(name),
+            namespace => topic::without_namespace(namespace, name).into(),
+        }
     }
 
     /// What every input ends with: sends what it has made due.

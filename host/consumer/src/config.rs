@@ -27,6 +27,9 @@ pub struct ClientConfig {
     pub client_id: String,
     /// Asked in turn until one answers; not empty.
     pub namesrv_addr: Vec<Address>,
+    /// Around every name of a group and topic that goes to a cluster; empty for none.
+    /// Listeners and senders do not see it. RocketMQ: `ClientConfig#namespace`.
+    pub namespace: String,
     /// Part of the ids of messages that are sent.
     pub ip: IpAddr,
     /// Part of the ids of messages that are sent.
@@ -51,6 +54,7 @@ impl ClientConfig {
         Self {
             client_id: client_id.into(),
             namesrv_addr,
+            namespace: String::new(),
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             pid: 1,
             buffer_bytes: 1 << 30,
@@ -161,6 +165,18 @@ impl GroupConfig {
                 dead_letter_properties: Vec::new(),
             },
         }
+    }
+
+    /// The same with names as the brokers of this namespace know them.
+    pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+        if !namespace.is_empty() {
+            self.consumer_group = topic::wrap_namespace(namespace, &self.consumer_group).into();
+            for subscription in &mut self.subscriptions {
+                subscription.topic =
+                    topic::wrap_namespace(namespace, &subscription.topic).into_owned();
+            }
+        }
+        self
     }
 
     /// The group's name.
@@ -413,11 +429,11 @@ impl GroupConfigBuilder {
                     "a group subscribes to a topic once; join the tags with ||".to_owned(),
                 );
             }
-            if subscription.expression_type != ExpressionType::Tag {
+            if let ExpressionType::Other(name) = &subscription.expression_type {
                 problem(
                     "subscription.expression_type",
-                    subscription.expression_type.as_str().to_owned(),
-                    "only expressions over tags are supported".to_owned(),
+                    name.clone(),
+                    "RocketMQ has TAG and SQL92".to_owned(),
                 );
             }
         }

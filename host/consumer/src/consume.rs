@@ -179,10 +179,17 @@ impl Client {
                     consume_timeout: group.config.consume_timeout(),
                 };
                 self.group_ready(epoch);
-                return Some(Arc::new(request));
+                return Some(Arc::new(self.as_listeners_see_it(request)));
             }
         }
         None
+    }
+
+    fn as_listeners_see_it(&self, mut request: ConsumeRequest) -> ConsumeRequest {
+        request.consumer_group = self.without_namespace(&request.consumer_group);
+        request.topic = self.without_namespace(&request.topic);
+        request.message_queue.topic = self.without_namespace(&request.message_queue.topic);
+        request
     }
 
     pub(crate) fn consume_result(

@@ -52,6 +52,42 @@ pub enum Event {
         /// Why.
         error: RequestError,
     },
+    /// A broker refuses our access key, or what it may do; it is asked again with growing
+    /// pauses, and nothing else is sent to it.
+    AccessRefused {
+        /// Which.
+        address: Address,
+        /// Its words.
+        error: RequestError,
+    },
+    /// A broker that refused us takes our heartbeats again.
+    AccessGranted {
+        /// Which.
+        address: Address,
+    },
+    /// A broker refuses an expression, or to evaluate any. It is asked again with every
+    /// refresh of the route.
+    SubscriptionRefused {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The topic.
+        topic: Arc<str>,
+        /// The expression.
+        expression: Arc<str>,
+        /// It was to take another's place, which stays; else the group consumes nothing.
+        is_change: bool,
+        /// The broker's words.
+        error: RequestError,
+    },
+    /// The group reads a topic with another filter from here on.
+    SubscriptionChanged {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The topic.
+        topic: Arc<str>,
+        /// The new expression.
+        expression: Arc<str>,
+    },
     /// The members of the group could not be found out; its queues stay as they are.
     MembersUnknown {
         /// The group.

@@ -27,6 +27,7 @@ use crate::rebalance::Rebalance;
 use crate::request::{RequestError, RequestId};
 use crate::route::BrokerId;
 use crate::statistics::Statistics;
+use crate::subscriptions::Check;
 use crate::timers::Timer;
 
 /// One consumer group of this client.
@@ -110,6 +111,15 @@ pub(crate) struct GroupTopic {
     /// so that no pull meets a broker that has yet to read the heartbeat.
     pub(crate) pull_version: i64,
     pub(crate) is_retry: bool,
+    /// Whether brokers can do what it asks for.
+    pub(crate) check: Check,
+    /// What is to take its place once a broker has said yes to it.
+    pub(crate) pending: Option<(SubscriptionData, Check)>,
+    /// The last refusal that there was an event for.
+    pub(crate) refusal_told: Option<String>,
+    /// The announcement that a broker must know before it is pulled from; 0 unless the
+    /// subscription has changed.
+    pub(crate) known_from: u64,
     /// The queues there were when the topic was first seen: others appeared later.
     pub(crate) first_queues: Option<Vec<MessageQueue>>,
     /// Why the last attempt to divide its queues failed.
@@ -173,6 +183,11 @@ pub(crate) enum Phase {
 }
 
 impl ConsumerGroup {
+    /// Heartbeats name it.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.life.is_announced() && (self.is_checked() || self.since_version != u64::MAX)
+    }
+
     /// Whether another call may be made.
     pub(crate) fn may_call(&self) -> bool {
         self.life.stays() && self.calls < self.config.consume_thread_max()

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, HeartbeatData, ProducerData};
 use protocol::{Address, Instant, body};
 
+use crate::access::Access;
 use crate::client::{Client, Purpose};
 use crate::config;
 use crate::epoch::Epoch;
@@ -57,6 +58,7 @@ pub(crate) struct Peer {
     /// Version that it may have read on its present connection, whatever it answered.
     pub(crate) announced: u64,
     failing: bool,
+    pub(crate) access: Access,
     pub(crate) last_error: Option<String>,
 }
 
@@ -71,8 +73,14 @@ impl Peer {
             confirmed: 0,
             announced: 0,
             failing: false,
+            access: Access::default(),
             last_error: None,
         }
+    }
+
+    /// Nothing went wrong with it lately.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.last_error.is_none() && self.access.refused().is_none()
     }
 }
 
@@ -133,18 +141,18 @@ impl Client {
         let Some(peer) = self.routes.peers.get_mut(epoch) else {
             return;
         };
-        if !self
-            .groups
-            .iter()
-            .any(|(_, group)| group.life.is_announced())
-        {
+        if !self.groups.iter().any(|(_, group)| group.is_announced()) {
             peer.owed = false;
             return;
         }
         if peer.heartbeat.is_some() {
             return;
         }
-        if let Some(at) = peer.sent_at.map(|at| at + pause).filter(|&at| at > now) {
+        let earliest = peer
+            .sent_at
+            .map(|at| at + pause)
+            .max(peer.access.retry_at());
+        if let Some(at) = earliest.filter(|&at| at > now) {
             self.timers.set_earliest(Timer::Heartbeat(epoch), at);
             return;
         }
@@ -192,14 +200,27 @@ impl Client {
             Ok(()) => {
                 let before = std::mem::replace(&mut peer.confirmed, version);
                 peer.failing = false;
+                let refused_before = peer.access.accept();
                 if peer.owed {
                     self.owed_heartbeats.push(epoch);
                 }
                 if before == 0 {
+                    let address = address.clone();
                     self.events.push_back(Event::HeartbeatAccepted { address });
+                }
+                if refused_before {
+                    self.access_granted(address, now);
                 }
                 if before != version {
                     self.peer_knows_more(before, now);
+                    self.pull_what_is_announced(now);
+                }
+            }
+            Err(error) if error.is_access_refused() => {
+                peer.owed = true;
+                self.access_refused(epoch, error, now);
+                if let Some((at, _)) = self.refused_until(epoch) {
+                    self.timers.set(Timer::Heartbeat(epoch), at);
                 }
             }
             Err(error) => {
@@ -273,7 +294,7 @@ impl Client {
             return body.clone();
         }
         let announced = self.groups.iter().map(|(_, group)| group);
-        let announced = announced.filter(|group| group.life.is_announced());
+        let announced = announced.filter(|group| group.is_announced());
         let consumers = announced.map(|group| ConsumerData {
             consume_from_where: Some(match group.config.consume_from_where() {
                 config::ConsumeFromWhere::LastOffset => ConsumeFromWhere::LastOffset,

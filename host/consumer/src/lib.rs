@@ -29,9 +29,10 @@
 //! ```
 //!
 //! Reading order: `client`, `config`, `listener` and `request` (what crosses the border);
-//! `timers` (what can happen by itself); `route`, `heartbeat`, `rebalance` (how queues
-//! become ours); `offset`, `local_offsets`, `pull`, `process_queue`, `consume`, `retry` (the
-//! way of a message); `publish` (sending); `pause`, `stop`.
+//! `timers` (what can happen by itself); `route`, `heartbeat`, `access`, `subscriptions`,
+//! `rebalance` (how queues become ours); `offset`, `local_offsets`, `pull`,
+//! `process_queue`, `consume`, `retry` (the way of a message); `publish` (sending);
+//! `pause`, `stop`.
 
 pub mod client;
 pub mod config;
@@ -42,8 +43,10 @@ pub mod request;
 mod timers;
 mod unix_clock;
 
+mod access;
 mod heartbeat;
 mod route;
+pub mod subscriptions;
 
 pub mod assignment;
 pub mod epoch;

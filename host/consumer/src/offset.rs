@@ -243,7 +243,10 @@ impl Client {
         queue: MessageQueue,
         commit_offset: QueueOffset,
     ) -> Option<RequestId> {
-        let replica = self.routes.master_or_any(broker)?;
+        let replica = self.routes.replica_for_read(broker)?;
+        if self.refused_until(replica.peer).is_some() {
+            return None;
+        }
         let consumer_group = Arc::clone(&self.groups.get(group)?.name);
         Some(self.request(
             purpose,
@@ -261,6 +264,7 @@ impl Client {
     pub(crate) fn handle_commit(
         &mut self,
         epoch: Epoch,
+        peer: Option<Epoch>,
         offset: QueueOffset,
         result: Result<(), RequestError>,
     ) {
@@ -269,7 +273,9 @@ impl Client {
         };
         queue.commit.request = None;
         match result {
-            Ok(()) => queue.commit.confirm(offset),
+            // What a slave was told is not the master's: it is told again when it is back.
+            Ok(()) if !self.routes.is_slave(queue.broker, peer) => queue.commit.confirm(offset),
+            Ok(()) => {}
             // It is still listed: the next round tries again.
             Err(error) => {
                 if !std::mem::replace(&mut queue.commit.failing, true)
@@ -432,7 +438,7 @@ impl Client {
         });
         if id.is_none() {
             let error = RequestError::Unreachable {
-                reason: "no address of the broker is known".to_owned(),
+                reason: "no address of the broker is known, or it refuses us".to_owned(),
             };
             self.last_commit_failed(epoch, error);
             return false;

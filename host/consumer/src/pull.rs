@@ -15,6 +15,7 @@ use std::time::Duration;
 use protocol::code::response_code;
 use protocol::{Instant, QueueOffset};
 
+use crate::access;
 use crate::client::{Client, Purpose};
 use crate::config::GroupConfig;
 use crate::epoch::Epoch;
@@ -57,6 +58,9 @@ pub(crate) enum Pull {
     Failed,
     /// The broker asked to slow down; the timer asks again.
     BrokerFlowControl,
+    /// The broker has yet to hear of the subscription; its answer to the heartbeat asks
+    /// again.
+    Unannounced,
     /// No address; the timer asks again.
     NoBroker,
     /// Over a threshold; finished messages ask again.
@@ -134,6 +138,21 @@ impl Client {
             self.pull_later(epoch, Pull::NoBroker, now + PULL_DELAY_WHEN_ERROR);
             return;
         };
+        let peer = self.routes.peers.get(replica.peer);
+        let is_told =
+            topic.known_from == 0 || peer.is_some_and(|peer| peer.confirmed >= topic.known_from);
+        if !is_told {
+            self.pull_later(epoch, Pull::Unannounced, now + PULL_DELAY_WHEN_ERROR);
+            return;
+        }
+        if let Some(access) = peer.map(|peer| &peer.access)
+            && let (Some(at), Some(words)) = (access.retry_at(), access.refused())
+        {
+            queue.last_error = Some(words.clone());
+            queue.failures = queue.failures.max(1);
+            self.pull_later(epoch, Pull::Failed, at.max(now + PULL_DELAY_WHEN_ERROR));
+            return;
+        }
         // Zero is what a broker assumes anyway, and slaves keep no offsets.
         let (commit_offset, commit) = if group.is_broadcasting() {
             (Some(QueueOffset(0)), false)
@@ -158,7 +177,7 @@ impl Client {
             suspend: PULL_SUSPEND,
             subscription: None,
             sub_version: topic.pull_version,
-            expression_type: "TAG",
+            expression_type: topic.subscription.expression_type.clone(),
             body_bytes_max: self.config.body_bytes_max,
         }));
         let broker_id = replica.broker_id;
@@ -197,6 +216,15 @@ impl Client {
         let queues = self.queues.iter().filter(|(_, queue)| failed(queue));
         for (epoch, _) in queues {
             self.timers.set_earliest(Timer::Queue(epoch), now);
+        }
+    }
+
+    /// A broker has taken a heartbeat that says more: what waited for it is pulled.
+    pub(crate) fn pull_what_is_announced(&mut self, now: Instant) {
+        for (epoch, queue) in self.queues.iter() {
+            if matches!(queue.phase, Phase::Pulling(Pull::Unannounced)) {
+                self.timers.set_earliest(Timer::Queue(epoch), now);
+            }
         }
     }
 
@@ -413,7 +441,10 @@ impl Client {
                 return;
             }
             Some(
-                response_code::SUBSCRIPTION_NOT_EXIST | response_code::SUBSCRIPTION_NOT_LATEST,
+                response_code::SUBSCRIPTION_NOT_EXIST
+                | response_code::SUBSCRIPTION_NOT_LATEST
+                | response_code::FILTER_DATA_NOT_EXIST
+                | response_code::FILTER_DATA_NOT_LATEST,
             ) => {
                 // The broker forgot us, or has yet to read the heartbeat: no noise.
                 self.owe_heartbeats_of(topic);
@@ -426,6 +457,13 @@ impl Client {
                 queue.preferred_broker = self.routes.next_broker_id(queue.broker, broker_id);
             }
         }
+        let is_access_refused = error.is_access_refused();
+        let failures = queue.failures;
+        let delay = if is_access_refused {
+            access::pause(failures)
+        } else {
+            PULL_DELAY_WHEN_ERROR
+        };
         if !std::mem::replace(&mut queue.failure_told, true) {
             self.events.push_back(Event::PullFailed {
                 consumer_group: Arc::clone(&group.name),
@@ -433,7 +471,14 @@ impl Client {
                 error,
             });
         }
-        self.pull_later(epoch, Pull::Failed, now + PULL_DELAY_WHEN_ERROR);
+        if is_access_refused && failures == 1 {
+            // The heartbeat finds out whether it is us or only this queue.
+            self.owe_heartbeats_of(topic);
+        }
+        if code.is_none() {
+            self.ask_route_if_old(topic, now);
+        }
+        self.pull_later(epoch, Pull::Failed, now + delay);
     }
 
     fn owe_heartbeats_of(&mut self, topic: Epoch) {

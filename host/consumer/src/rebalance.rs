@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use protocol::{Instant, MessageQueue};
 
+use crate::access;
 use crate::assignment;
 use crate::client::{Client, Purpose};
 use crate::config::AllocateError;
@@ -34,6 +35,8 @@ pub(crate) struct Rebalance {
     /// Somebody asked while the query was under way.
     again: bool,
     last: Option<Instant>,
+    /// Refusals in a row to list the members to us.
+    refusals: u32,
     /// Client ids of the members when last heard of, in the order that queues are divided.
     pub(crate) members: Vec<String>,
     /// Why the last one changed nothing.
@@ -83,8 +86,13 @@ impl Client {
             group.rebalance.again = true;
             return;
         }
+        let is_checked = group.is_checked();
         let since = group.since_version;
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
+        self.check_subscriptions(epoch, None);
+        if !is_checked {
+            return;
+        }
         let known = topics.iter().any(|&topic| {
             let topic = self.routes.topics.get(topic);
             topic.is_some_and(|topic| topic.state == RouteState::Known)
@@ -100,16 +108,33 @@ impl Client {
         let knowing: Vec<_> = replicas
             .filter(|replica| {
                 let peer = self.routes.peers.get(replica.peer);
-                peer.is_some_and(|peer| peer.confirmed >= since)
+                peer.is_some_and(|peer| peer.confirmed >= since && peer.access.refused().is_none())
             })
             .collect();
+        // One that does not answer is asked when there is nobody else.
+        let healthy: Vec<_> = knowing
+            .iter()
+            .filter(|replica| self.routes.is_healthy(replica))
+            .cloned()
+            .collect();
+        let knowing = if healthy.is_empty() { knowing } else { healthy };
         let masters = knowing.iter().take_while(|r| r.is_master()).count();
         let choices = if masters > 0 { masters } else { knowing.len() };
         if choices == 0 {
             // The first heartbeat that is taken will ask again.
+            let refusing = topics
+                .iter()
+                .flat_map(|&topic| self.routes.replicas_of_topic(topic))
+                .find_map(|replica| {
+                    let (_, words) = self.refused_until(replica.peer)?;
+                    Some(format!(
+                        "broker {} refuses our access key, or what it may do: {words}",
+                        replica.address
+                    ))
+                });
             if let Some(group) = self.groups.get_mut(epoch) {
-                let reason = "no broker has taken our heartbeat yet".to_owned();
-                group.rebalance.obstacle = Some(reason);
+                let unknown = || "no broker has taken our heartbeat yet".to_owned();
+                group.rebalance.obstacle = Some(refusing.unwrap_or_else(unknown));
             }
             return;
         }
@@ -165,10 +190,16 @@ impl Client {
             Ok(_) => Vec::new(),
             Err(error) => {
                 // "No consumer for this group": it has forgotten us.
+                let refusals = if error.is_access_refused() {
+                    group.rebalance.refusals += 1;
+                    group.rebalance.refusals
+                } else {
+                    0
+                };
                 if error.code().is_some() {
                     self.owe_heartbeat(peer);
                 }
-                self.members_unknown(epoch, error.to_string(), now);
+                self.members_unknown(epoch, error.to_string(), refusals, now);
                 return;
             }
         };
@@ -180,9 +211,10 @@ impl Client {
             } else {
                 format!("we are not among the {} members listed", members.len())
             };
-            self.members_unknown(epoch, reason, now);
+            self.members_unknown(epoch, reason, 0, now);
             return;
         }
+        group.rebalance.refusals = 0;
         let mut members = members;
         members.sort_by(|a, b| allocate::java_order(a, b));
         group.rebalance.members.clone_from(&members);
@@ -195,7 +227,7 @@ impl Client {
     }
 
     /// What is held stays held; asked again soon.
-    fn members_unknown(&mut self, epoch: Epoch, reason: String, now: Instant) {
+    fn members_unknown(&mut self, epoch: Epoch, reason: String, refusals: u32, now: Instant) {
         if self.has_bug(PlantedBug::ReleaseOnFailedMembers) {
             let topics = self.groups.get(epoch).map_or(0, |group| group.topics.len());
             for topic in 0..topics {
@@ -214,7 +246,7 @@ impl Client {
             });
         }
         self.timers
-            .set_earliest(Timer::Rebalance(epoch), now + REBALANCE_MIN);
+            .set_earliest(Timer::Rebalance(epoch), now + access::pause(refusals));
     }
 
     /// False when something that is wanted could not be taken yet.

@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::body::TopicRouteData;
+use protocol::code::response_code;
 use protocol::header::SendMessageRequestHeader;
 use protocol::message::MessageBatch;
+use protocol::subscription::{ExpressionType, SubscriptionData};
 use protocol::{Address, MessageQueue, QueueOffset, RemotingCommand};
 
 use crate::epoch::Epoch;
@@ -78,6 +80,15 @@ pub enum Request {
     HeartBeat {
         /// An encoded `HeartbeatData`.
         body: Bytes,
+    },
+    /// Would this subscription work?
+    CheckClientConfig {
+        /// Us.
+        client_id: Arc<str>,
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Topic and expression.
+        subscription: Box<SubscriptionData>,
     },
     /// These groups leave.
     UnregisterClient {
@@ -175,8 +186,8 @@ pub struct PullMessage {
     pub subscription: Option<Arc<str>>,
     /// Version of the subscription; the broker must know at least this one.
     pub sub_version: i64,
-    /// `TAG` or `SQL92`.
-    pub expression_type: &'static str,
+    /// What the subscription is written in.
+    pub expression_type: ExpressionType,
     /// Of one message of the answer, decompressed.
     pub body_bytes_max: u32,
 }
@@ -310,6 +321,14 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// The peer does not accept who we are, or what we want to do as that.
+    pub fn is_access_refused(&self) -> bool {
+        match self {
+            Self::Refused { code, remark } => is_access_refused(*code, remark),
+            _ => false,
+        }
+    }
+
     /// The code of a refusal.
     pub fn code(&self) -> Option<i32> {
         match self {
@@ -317,6 +336,13 @@ impl RequestError {
             _ => None,
         }
     }
+}
+
+/// Whether an answer is access control's: ACL 2.0 has a code for it, ACL 1.0 the name of
+/// its exception.
+pub fn is_access_refused(code: i32, remark: &str) -> bool {
+    code == response_code::NO_PERMISSION
+        || (code == response_code::SYSTEM_ERROR && remark.contains("AclException"))
 }
 
 /// Names one request that a broker made of us.

@@ -200,7 +200,8 @@ impl Client {
                 wire_number(group.config.max_reconsume_times())
             },
         }));
-        match self.routes.master(queue.broker) {
+        let master = self.routes.master(queue.broker);
+        match master.filter(|replica| self.refused_until(replica.peer).is_none()) {
             Some(replica) => {
                 self.request(
                     Purpose::SendBack(epoch),
@@ -210,7 +211,11 @@ impl Client {
                     timeout::SEND_BACK,
                 );
             }
-            None => self.way_failed(epoch, "no master of the broker is known".to_owned(), now),
+            None => self.way_failed(
+                epoch,
+                "no master of the broker is known, or it refuses us".to_owned(),
+                now,
+            ),
         }
     }
 

@@ -8,7 +8,7 @@
 
 mod name_server;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub(crate) use name_server::NameServers;
 const QUEUES_PER_TOPIC_MAX: usize = 65_536;
 /// With so many topics, those that nobody needs any more are forgotten.
 const TOPICS_SWEPT_FROM: usize = 1_024;
+/// The same for names of brokers.
+const BROKERS_SWEPT_FROM: usize = 1_024;
 
 const PERM_READ: i32 = 4;
 const PERM_WRITE: i32 = 2;
@@ -41,19 +43,19 @@ pub(crate) struct Routes {
     pub(crate) topics: EpochTable<Topic>,
     topic_names: BTreeMap<Arc<str>, Epoch>,
     sweep_at: usize,
-    brokers: Vec<Broker>,
+    brokers: EpochTable<Broker>,
+    sweep_brokers_at: usize,
     broker_names: BTreeMap<Arc<str>, BrokerId>,
     pub(crate) peers: EpochTable<Peer>,
     peer_addresses: BTreeMap<Address, Epoch>,
 }
 
-/// Index of a broker name.
+/// A broker name in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct BrokerId(usize);
+pub(crate) struct BrokerId(Epoch);
 
 #[derive(Debug)]
 struct Broker {
-    name: Arc<str>,
     /// By broker id.
     peers: BTreeMap<u64, Epoch>,
     /// Topics whose route names it.
@@ -71,6 +73,8 @@ pub(crate) struct Topic {
     shrunk: Option<(usize, Instant)>,
     /// Answers in a row that it does not exist.
     missing_answers: u32,
+    /// Refusals in a row of our access key.
+    refusals: u32,
     /// When a name server last said something about it.
     pub(crate) answered_at: Option<Instant>,
     pub(crate) last_error: Option<String>,
@@ -148,7 +152,8 @@ impl Routes {
             topics: EpochTable::default(),
             topic_names: BTreeMap::new(),
             sweep_at: TOPICS_SWEPT_FROM,
-            brokers: Vec::new(),
+            brokers: EpochTable::default(),
+            sweep_brokers_at: BROKERS_SWEPT_FROM,
             broker_names: BTreeMap::new(),
             peers: EpochTable::default(),
             peer_addresses: BTreeMap::new(),
@@ -172,6 +177,7 @@ impl Routes {
             servers_tried: 0,
             shrunk: None,
             missing_answers: 0,
+            refusals: 0,
             answered_at: None,
             last_error: None,
             read_queues: Vec::new(),
@@ -202,8 +208,10 @@ impl Routes {
         let topic = self.topics.get(epoch)?;
         let name = Arc::clone(&topic.name);
         let before = topic.brokers.clone();
-        for id in &brokers {
-            self.brokers[id.0].topics += u32::from(!before.contains(id));
+        for id in brokers.iter().filter(|id| !before.contains(id)) {
+            if let Some(broker) = self.brokers.get_mut(id.0) {
+                broker.topics += 1;
+            }
         }
         self.leave_brokers(before.into_iter().filter(|id| !brokers.contains(id)));
         let read_queues = self.read_queues(&name, data);
@@ -222,7 +230,7 @@ impl Routes {
         Some(change)
     }
 
-    fn read_queues(&mut self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
+    fn read_queues(&self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
         let mut queues = Vec::new();
         for queue_data in &data.queue_datas {
             if queue_data.perm & PERM_READ == 0 {
@@ -242,7 +250,7 @@ impl Routes {
         queues
     }
 
-    fn write_queues(&mut self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
+    fn write_queues(&self, topic: &Arc<str>, data: &TopicRouteData) -> Vec<MessageQueue> {
         let queues_of = |broker_name: &Arc<str>, count: u32| {
             let (topic, broker_name) = (Arc::clone(topic), Arc::clone(broker_name));
             (0..count).map(move |queue_id| MessageQueue {
@@ -285,19 +293,37 @@ impl Routes {
             return id;
         }
         let name: Arc<str> = name.into();
-        let id = BrokerId(self.brokers.len());
-        self.brokers.push(Broker {
-            name: Arc::clone(&name),
+        let id = BrokerId(self.brokers.insert(Broker {
             peers: BTreeMap::new(),
             topics: 0,
-        });
+        }));
         self.broker_names.insert(name, id);
         id
     }
 
-    fn broker_name(&mut self, name: &str) -> Arc<str> {
-        let id = self.broker(name);
-        Arc::clone(&self.brokers[id.0].name)
+    /// The name as it is shared by all that mention it.
+    fn broker_name(&self, name: &str) -> Arc<str> {
+        let known = self.broker_names.get_key_value(name);
+        known.map_or_else(|| name.into(), |(name, _)| Arc::clone(name))
+    }
+
+    /// So many names are known that some may be left over from long ago.
+    fn has_many_brokers(&self) -> bool {
+        self.brokers.len() >= self.sweep_brokers_at
+    }
+
+    /// Forgets names that no route has any more and none of the `held` ones is.
+    fn forget_unused_brokers(&mut self, held: &BTreeSet<BrokerId>) {
+        let brokers = &mut self.brokers;
+        self.broker_names.retain(|_, id| {
+            let used = brokers.get(id.0).is_some_and(|broker| broker.topics > 0);
+            used || held.contains(id) || brokers.remove(id.0).is_none()
+        });
+        self.sweep_brokers_at = BROKERS_SWEPT_FROM.max(2 * self.brokers.len());
+    }
+
+    fn peers_of(&self, id: BrokerId) -> Option<&BTreeMap<u64, Epoch>> {
+        Some(&self.brokers.get(id.0)?.peers)
     }
 
     pub(crate) fn broker_id(&self, name: &str) -> Option<BrokerId> {
@@ -305,9 +331,12 @@ impl Routes {
     }
 
     fn set_addresses(&mut self, id: BrokerId, addresses: &BTreeMap<u64, Address>) {
-        let same = addresses.len() == self.brokers[id.0].peers.len()
+        let Some(before) = self.peers_of(id) else {
+            return;
+        };
+        let same = addresses.len() == before.len()
             && addresses.iter().all(|(broker_id, address)| {
-                let peer = self.brokers[id.0].peers.get(broker_id);
+                let peer = before.get(broker_id);
                 peer.is_some_and(|peer| self.peer_addresses.get(address) == Some(peer))
             });
         if same {
@@ -328,8 +357,10 @@ impl Routes {
             }
             peers.insert(broker_id, peer);
         }
-        let before = std::mem::replace(&mut self.brokers[id.0].peers, peers);
-        self.release_peers(before.into_values());
+        if let Some(broker) = self.brokers.get_mut(id.0) {
+            let before = std::mem::replace(&mut broker.peers, peers);
+            self.release_peers(before.into_values());
+        }
     }
 
     fn release_peers(&mut self, peers: impl Iterator<Item = Epoch>) {
@@ -348,7 +379,9 @@ impl Routes {
 
     fn leave_brokers(&mut self, brokers: impl Iterator<Item = BrokerId>) {
         for id in brokers {
-            let broker = &mut self.brokers[id.0];
+            let Some(broker) = self.brokers.get_mut(id.0) else {
+                continue;
+            };
             broker.topics -= 1;
             if broker.topics == 0 {
                 let peers = std::mem::take(&mut broker.peers);
@@ -387,22 +420,51 @@ impl Routes {
 
     /// The master of a broker.
     pub(crate) fn master(&self, broker: BrokerId) -> Option<Replica> {
-        let peers = &self.brokers[broker.0].peers;
-        self.replica(peers.get_key_value(&MASTER_ID))
+        self.replica(self.peers_of(broker)?.get_key_value(&MASTER_ID))
     }
 
     /// The master, else anyone.
     pub(crate) fn master_or_any(&self, broker: BrokerId) -> Option<Replica> {
-        let peers = &self.brokers[broker.0].peers;
-        self.replica(peers.first_key_value())
+        self.replica(self.peers_of(broker)?.first_key_value())
+    }
+
+    /// The master while it answers, else a slave that does.
+    pub(crate) fn replica_for_read(&self, broker: BrokerId) -> Option<Replica> {
+        let peers = self.peers_of(broker)?;
+        let healthy = peers.iter().find(|(_, peer)| self.is_healthy_peer(**peer));
+        self.replica(healthy.or_else(|| peers.first_key_value()))
+    }
+
+    /// Whether this peer stands for the broker as a slave.
+    pub(crate) fn is_slave(&self, broker: BrokerId, peer: Option<Epoch>) -> bool {
+        let peers = self.peers_of(broker).into_iter().flatten();
+        let mut ids = peers.filter(|(_, epoch)| Some(**epoch) == peer);
+        ids.next().is_some_and(|(&id, _)| id != MASTER_ID)
+    }
+
+    /// Whether it answered when it was last asked.
+    pub(crate) fn is_healthy(&self, replica: &Replica) -> bool {
+        self.is_healthy_peer(replica.peer)
+    }
+
+    fn is_healthy_peer(&self, peer: Epoch) -> bool {
+        self.peers.get(peer).is_some_and(Peer::is_healthy)
     }
 
     /// Whom to pull from: the preferred one; if it is a slave and missing, the next;
     /// else anyone. RocketMQ: `MQClientInstance#findBrokerAddressInSubscribe`.
+    ///
+    /// Differs from RocketMQ: one that does not answer is passed over for one that does. A
+    /// slave would send us back to a master that is down with every answer.
     pub(crate) fn replica_for_pull(&self, broker: BrokerId, preferred: u64) -> Option<Replica> {
-        let peers = &self.brokers[broker.0].peers;
-        let found = peers
-            .get_key_value(&preferred)
+        let peers = self.peers_of(broker)?;
+        let asked = peers.get_key_value(&preferred);
+        if !asked.is_some_and(|(_, peer)| self.is_healthy_peer(*peer))
+            && let Some(other) = peers.iter().find(|(_, peer)| self.is_healthy_peer(**peer))
+        {
+            return self.replica(Some(other));
+        }
+        let found = asked
             .or_else(|| {
                 let next = preferred
                     .checked_add(1)
@@ -415,7 +477,9 @@ impl Routes {
 
     /// Another replica than this one, in turn.
     pub(crate) fn next_broker_id(&self, broker: BrokerId, after: u64) -> u64 {
-        let peers = &self.brokers[broker.0].peers;
+        let Some(peers) = self.peers_of(broker) else {
+            return MASTER_ID;
+        };
         let next = peers.range(after.saturating_add(1)..).next();
         next.or_else(|| peers.first_key_value())
             .map_or(MASTER_ID, |(&id, _)| id)
@@ -429,7 +493,8 @@ impl Routes {
         let mut replicas: Vec<_> = topic
             .brokers
             .iter()
-            .flat_map(|broker| &self.brokers[broker.0].peers)
+            .filter_map(|broker| self.peers_of(*broker))
+            .flatten()
             .filter_map(|peer| self.replica(Some(peer)))
             .collect();
         replicas.sort_by_key(|replica| !replica.is_master());
@@ -439,10 +504,8 @@ impl Routes {
     /// Every address of every broker, by name, for people.
     pub(crate) fn all_replicas(&self) -> impl Iterator<Item = (&Arc<str>, Replica)> {
         self.broker_names.iter().flat_map(move |(name, id)| {
-            let peers = &self.brokers[id.0].peers;
-            peers
-                .iter()
-                .filter_map(move |peer| Some((name, self.replica(Some(peer))?)))
+            let peers = self.peers_of(*id).into_iter().flatten();
+            peers.filter_map(move |peer| Some((name, self.replica(Some(peer))?)))
         })
     }
 }

@@ -64,6 +64,8 @@ pub struct BrokerStatus {
     pub knows_us: bool,
     /// `None` after a success.
     pub last_error: Option<String>,
+    /// Why it takes nothing from us: its words about our access key.
+    pub refused: Option<String>,
 }
 
 /// A group.
@@ -259,6 +261,11 @@ pub enum Activity {
     },
     /// The broker asked to slow down.
     BrokerFlowControl,
+    /// Its broker has yet to hear of the subscription.
+    Unannounced {
+        /// When it is looked at again.
+        again_in: Option<Duration>,
+    },
     /// The broker of the queue has no address.
     NoBroker {
         /// When it is looked for again.

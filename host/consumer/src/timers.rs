@@ -81,6 +81,7 @@ pub(crate) mod timeout {
     pub(crate) const ROUTE: Duration = Duration::from_secs(3);
     pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
     pub(crate) const UNREGISTER: Duration = Duration::from_secs(3);
+    pub(crate) const CHECK: Duration = Duration::from_secs(3);
     pub(crate) const CONSUMER_LIST: Duration = Duration::from_secs(3);
     pub(crate) const CONSUMER_OFFSET: Duration = Duration::from_secs(5);
     pub(crate) const QUEUE_OFFSET: Duration = Duration::from_secs(6);

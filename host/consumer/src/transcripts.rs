@@ -2,6 +2,7 @@
 //! change of behaviour; `UPDATE_EXPECT=1 cargo test -p consumer` rewrites them, and the
 //! difference is for a person to judge.
 
+mod access;
 mod assign;
 mod broadcast;
 mod consume;
@@ -18,6 +19,7 @@ mod server_request;
 mod start;
 mod status;
 mod stop;
+mod subscriptions;
 
 use std::time::Duration;
 

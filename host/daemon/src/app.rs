@@ -11,15 +11,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use consumer::GroupConfig;
 use consumer::listener::MessageListener;
-use driver::{Driver, DriverConfig, DriverError, HostPermits};
+use driver::{Driver, DriverError, HostPermits};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
 use plugin_lifecycle::{DeployError, Manifest, Plugin, RunnerConfig};
-use protocol::Address;
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use crate::config::HostConfig;
-use crate::identity;
+use crate::config::connection::ConnectionConfig;
 use crate::telemetry::Telemetry;
 
 /// What is left of a plugin when its client has stopped: no calls, guests to shut down.
@@ -48,7 +48,7 @@ pub(crate) struct Tenant {
 #[derive(Clone, Debug)]
 pub(crate) struct TenantSettings {
     pub(crate) name: Arc<str>,
-    pub(crate) namesrv_addr: Vec<Address>,
+    pub(crate) connection: ConnectionConfig,
     pub(crate) calls_max: u32,
     pub(crate) buffer_bytes: u64,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
@@ -103,14 +103,19 @@ impl App {
     pub(crate) fn start_tenant(&self, settings: TenantSettings) -> Tenant {
         let TenantSettings {
             name,
-            namesrv_addr,
+            connection,
             calls_max,
             buffer_bytes,
             local_offsets,
         } = settings;
-        let mut client = identity::client_config(namesrv_addr);
-        client.buffer_bytes = buffer_bytes;
-        let mut config = DriverConfig::new(client);
+        if connection.tls_is_insecure {
+            warn!(
+                target: "mqlet", tenant = %name,
+                "tenant \"{name}\" trusts any server: with tls.mode = \"insecure\" no certificate is verified, and whoever is in between can read and change everything; set \"verify\""
+            );
+        }
+        let mut config = connection.driver_config();
+        config.client.buffer_bytes = buffer_bytes;
         config.permits = self.permits.clone();
         config.calls_max = usize::try_from(calls_max).unwrap_or(usize::MAX);
         config.drain_timeout = self.host.drain_timeout;

@@ -4,6 +4,7 @@
 //! Past this point nobody checks again. `mqlet.toml` is read by `file`, variables and
 //! flags come from `overrides`; `problem` shows what is wrong to people and programs.
 
+pub(crate) mod connection;
 pub(crate) mod file;
 pub(crate) mod folders;
 pub(crate) mod overrides;
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use plugin_lifecycle::document::{Document, Override};
 use plugin_lifecycle::manifest::{Manifest, folder};
-use plugin_lifecycle::problem::Problem;
-use protocol::Address;
+use plugin_lifecycle::problem::{Fault, Problem};
+use protocol::topic;
 
 use crate::cli::{GlobalArguments, HostArguments, LogFormat};
+use crate::config::connection::ConnectionConfig;
 
 /// What a command reads when it is given no file.
 pub(crate) const CONFIG_FILE_NAME: &str = "mqlet.toml";
@@ -78,8 +80,8 @@ pub(crate) struct LogConfig {
 pub(crate) struct TenantConfig {
     /// The table's name.
     pub(crate) name: Arc<str>,
-    /// Not empty.
-    pub(crate) namesrv_addr: Vec<Address>,
+    /// Its cluster.
+    pub(crate) connection: ConnectionConfig,
     /// Folder of manifests.
     pub(crate) plugins_folder: PathBuf,
     /// Its manifests, by path; names and groups are unique. Not empty.
@@ -139,6 +141,7 @@ impl Config {
             complete.push(tenant);
         }
         problems.extend(shared_groups(&complete));
+        problems.extend(complete.iter().flat_map(long_names));
         let config = Config {
             host,
             log,
@@ -149,6 +152,41 @@ impl Config {
             manifests,
             problems,
         }
+    }
+}
+
+/// The connection of one tenant of a file, whatever else is in it.
+///
+/// # Errors
+/// The file cannot be read, has no such tenant, or says of it what cannot be.
+pub(crate) fn tenant_connection(
+    file: &Path,
+    name: &str,
+    overrides: Vec<Override>,
+) -> Result<ConnectionConfig, Vec<Problem>> {
+    let text = folder::read(file).map_err(|problem| vec![problem])?;
+    let document = Document::parse(file, &text, overrides)?;
+    let (_, _, tenants) = file::read(&document);
+    let found = tenants.into_iter().find(|tenant| &*tenant.name == name);
+    if found.is_none() {
+        let fault = Fault::new(
+            format!("has no tenant \"{name}\""),
+            format!("name another, or add a table [tenants.{name}]"),
+        );
+        document.fault("tenants", fault);
+    }
+    let table = format!("tenants.{name}");
+    let mut problems = document.into_problems();
+    problems.retain(|problem| {
+        let key = problem.key.as_deref().unwrap_or("tenants");
+        key == "tenants"
+            || key
+                .strip_prefix(&table)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    });
+    match found {
+        Some(tenant) if problems.is_empty() => Ok(tenant.connection),
+        _ => Err(problems),
     }
 }
 
@@ -203,12 +241,9 @@ pub(crate) fn control_socket(
 fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, second) in tenants.iter().enumerate() {
-        let same_cluster = tenants[..index].iter().filter(|first| {
-            first
-                .namesrv_addr
-                .iter()
-                .any(|address| second.namesrv_addr.contains(address))
-        });
+        let same_cluster = tenants[..index]
+            .iter()
+            .filter(|first| first.connection.shares_groups_with(&second.connection));
         for first in same_cluster {
             for plugin in &second.plugins {
                 let other = first
@@ -220,6 +255,21 @@ fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
                         .push(plugin.consumer_group_problem(folder::shared_group(plugin, other)));
                 }
             }
+        }
+    }
+    problems
+}
+
+/// With its namespace in front a name may be too long for brokers.
+fn long_names(tenant: &TenantConfig) -> Vec<Problem> {
+    let namespace = tenant.connection.namespace.as_str();
+    let mut problems = Vec::new();
+    for plugin in &tenant.plugins {
+        let group = topic::wrap_namespace(namespace, plugin.consumer_group());
+        if let Err(error) = topic::check_group_name(&group) {
+            let what = format!("is too long in namespace \"{namespace}\": {error}");
+            problems
+                .push(plugin.consumer_group_problem(Fault::new(what, "shorten one of the two")));
         }
     }
     problems

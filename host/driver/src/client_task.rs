@@ -19,6 +19,7 @@ use consumer::{
     Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SeekTo, SendId,
     ServerRequest, ServerRequestId,
 };
+use protocol::subscription::SubscriptionData;
 use protocol::{Instant, MessageQueue, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +50,11 @@ pub(crate) enum Command {
     Unsubscribe {
         consumer_group: Arc<str>,
         reply: oneshot::Sender<Result<StopReport, DriverError>>,
+    },
+    ChangeSubscription {
+        consumer_group: Arc<str>,
+        subscription: Box<SubscriptionData>,
+        reply: oneshot::Sender<Result<(), DriverError>>,
     },
     Pause {
         consumer_group: Arc<str>,
@@ -162,6 +168,8 @@ struct ClientTask {
     pull_task_is_next: bool,
     server_requests: BTreeMap<ServerRequestId, Responder>,
     next_server_request: u64,
+    /// Events have it in their names, users do not.
+    namespace: String,
     drain_timeout: Duration,
     stop: Option<Stop>,
     /// Nobody can give commands any more.
@@ -204,6 +212,7 @@ impl ClientTask {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let mailbox = Mailbox::new();
+        let namespace = config.client.namespace.clone();
         let remoting = RemotingClient::new(config.remoting, Arc::clone(&mailbox) as _);
         let namesrv_addr = config.client.namesrv_addr.iter();
         let local_offsets = LocalOffsets::new(
@@ -225,6 +234,7 @@ impl ClientTask {
             pull_task_is_next: false,
             server_requests: BTreeMap::new(),
             next_server_request: 0,
+            namespace,
             drain_timeout: config.drain_timeout,
             stop: None,
             is_abandoned: false,
@@ -248,6 +258,17 @@ impl ClientTask {
                 consumer_group,
                 reply,
             } => self.unsubscribe(&consumer_group, reply, now),
+            Command::ChangeSubscription {
+                consumer_group,
+                subscription,
+                reply,
+            } => {
+                let result = self.group(&consumer_group).and_then(|id| {
+                    let changed = self.client.change_subscription(id, *subscription, now);
+                    changed.map_err(DriverError::ChangeSubscription)
+                });
+                reply.send(result).ok();
+            }
             Command::Pause {
                 consumer_group,
                 scope,
@@ -324,7 +345,7 @@ impl ClientTask {
                 consumer_group: config.consumer_group().to_string(),
             });
         }
-        let name = Arc::clone(config.consumer_group());
+        let name = self.user_name(config.consumer_group());
         let id = self.client.subscribe(config, now)?;
         self.groups.insert(
             name,
@@ -607,7 +628,9 @@ impl ClientTask {
         self.pool.give_back_spare();
         while let Some(event) = self.client.poll_event() {
             let left = match &event {
-                consumer::Event::GroupLeft { consumer_group } => Some(Arc::clone(consumer_group)),
+                consumer::Event::GroupLeft { consumer_group } => {
+                    Some(self.user_name(consumer_group))
+                }
                 _ => None,
             };
             // Whoever waits for the group hears of it after the observer.
@@ -716,6 +739,11 @@ impl ClientTask {
             calls_max: self.pool.calls_max(),
             waits_for_host_permit: self.pool.waits_for_host_permit(),
         }
+    }
+
+    /// A group's name without the namespace, as listeners are asked under it.
+    fn user_name(&self, name: &str) -> Arc<str> {
+        protocol::topic::without_namespace(&self.namespace, name).into()
     }
 
     fn group(&self, name: &str) -> Result<GroupId, DriverError> {

@@ -42,11 +42,13 @@ use consumer::assignment::{AssignError, QueueSelector};
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
 use consumer::pull_task::PullTaskCallback;
+use consumer::subscriptions::ChangeSubscriptionError;
 use consumer::{
     ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SeekError, SeekTo,
     SubscribeError,
 };
 use protocol::MessageQueue;
+use protocol::subscription::SubscriptionData;
 use remoting::{RemotingConfig, RemotingStats};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -115,6 +117,9 @@ pub enum DriverError {
         /// The group.
         consumer_group: String,
     },
+    /// The rules refused another filter.
+    #[error(transparent)]
+    ChangeSubscription(#[from] ChangeSubscriptionError),
     /// No such group.
     #[error("consumer group \"{consumer_group}\" is not subscribed")]
     UnknownGroup {
@@ -226,6 +231,24 @@ impl Driver {
     pub async fn unsubscribe(&self, consumer_group: &str) -> Result<StopReport, DriverError> {
         self.ask(|reply| Command::Unsubscribe {
             consumer_group: consumer_group.into(),
+            reply,
+        })
+        .await?
+    }
+
+    /// Another filter for a topic that the group reads; see
+    /// [`consumer::Client::change_subscription`].
+    ///
+    /// # Errors
+    /// No such group or topic, or the group or the driver stops.
+    pub async fn change_subscription(
+        &self,
+        consumer_group: &str,
+        subscription: SubscriptionData,
+    ) -> Result<(), DriverError> {
+        self.ask(|reply| Command::ChangeSubscription {
+            consumer_group: consumer_group.into(),
+            subscription: Box::new(subscription),
             reply,
         })
         .await?

@@ -27,7 +27,7 @@ const SHOWN_VALUE_CHARACTERS_MAX: usize = 60;
 const SECRET_WORDS: [&str; 5] = ["secret", "password", "token", "credential", "access_key"];
 
 /// A value from outside the file, stronger than the file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Override {
     /// Dotted path; `-` and `_` are the same, since variables cannot have a `-`.
     pub key: String,

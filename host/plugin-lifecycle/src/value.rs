@@ -20,7 +20,45 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
+/// Where a secret is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SecretSource<'a> {
+    /// Here: only variables and flags hold one themselves.
+    Given(&'a str),
+    /// In the environment variable of this name.
+    Variable(&'a str),
+    /// In this file, alone.
+    File(&'a str),
+}
+
 impl<'a> Value<'a> {
+    /// A secret by its place: `{ env = "NAME" }` or `{ file = "PATH" }`.
+    ///
+    /// # Errors
+    /// When it is something else, the secret itself among them.
+    pub fn secret(self) -> Result<SecretSource<'a>, Fault> {
+        const REMEDY: &str =
+            "write { env = \"NAME\" } with a variable's name, or { file = \"PATH\" }";
+        let table = match self {
+            Self::Text(text) => return Ok(SecretSource::Given(text)),
+            Self::Toml(DeValue::Table(table)) => table,
+            Self::Toml(_) => {
+                return Err(Fault::new("is a secret in a file of settings", REMEDY));
+            }
+        };
+        let mut entries = table.iter();
+        if let (Some((kind, name)), None) = (entries.next(), entries.next())
+            && let DeValue::String(name) = name.get_ref()
+        {
+            match kind.get_ref().as_ref() {
+                "env" => return Ok(SecretSource::Variable(name)),
+                "file" => return Ok(SecretSource::File(name)),
+                _ => {}
+            }
+        }
+        Err(Fault::new("names no single place of a secret", REMEDY))
+    }
+
     /// A text.
     ///
     /// # Errors

@@ -51,19 +51,19 @@ pub struct TlsConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
     /// Not PEM, or nothing of the kind in it.
-    #[error("the {what} cannot be read")]
+    #[error("the {part} cannot be read")]
     Pem {
         /// Which text.
-        what: &'static str,
+        part: TlsPart,
         /// What is wrong with it.
         #[source]
         source: PemError,
     },
     /// PEM, and no certificate in it.
-    #[error("the {what} has no certificate in it")]
+    #[error("the {part} has no certificate in it")]
     NoCertificate {
         /// Which text.
-        what: &'static str,
+        part: TlsPart,
     },
     /// A certificate that cannot be trusted.
     #[error("a certificate authority cannot be used")]
@@ -79,6 +79,27 @@ pub enum TlsConfigError {
     /// Neither a DNS name nor an IP address.
     #[error("\"{0}\" is no server name")]
     ServerName(String),
+}
+
+/// One of the texts that TLS is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TlsPart {
+    /// Whom we trust.
+    Authorities,
+    /// Who we are.
+    ClientCertificate,
+    /// Its key.
+    PrivateKey,
+}
+
+impl fmt::Display for TlsPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Authorities => "file of certificate authorities",
+            Self::ClientCertificate => "client certificate",
+            Self::PrivateKey => "private key",
+        })
+    }
 }
 
 impl TlsConfig {
@@ -103,10 +124,10 @@ impl TlsConfig {
         };
         let config = match &options.client_certificate {
             Some((chain, key)) => {
-                let chain = certificates("client certificate", chain)?;
+                let chain = certificates(TlsPart::ClientCertificate, chain)?;
                 let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| {
-                    let what = "private key";
-                    TlsConfigError::Pem { what, source }
+                    let part = TlsPart::PrivateKey;
+                    TlsConfigError::Pem { part, source }
                 })?;
                 builder
                     .with_client_auth_cert(chain, key)
@@ -179,22 +200,19 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-fn certificates(
-    what: &'static str,
-    pem: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+fn certificates(part: TlsPart, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
-        .map_err(|source| TlsConfigError::Pem { what, source })?;
+        .map_err(|source| TlsConfigError::Pem { part, source })?;
     if certificates.is_empty() {
-        return Err(TlsConfigError::NoCertificate { what });
+        return Err(TlsConfigError::NoCertificate { part });
     }
     Ok(certificates)
 }
 
 fn own_authorities(pem: &[u8]) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("file of certificate authorities", pem)? {
+    for certificate in certificates(TlsPart::Authorities, pem)? {
         roots.add(certificate).map_err(TlsConfigError::Authority)?;
     }
     Ok(roots)

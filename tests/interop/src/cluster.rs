@@ -37,6 +37,14 @@ impl Cluster {
     /// # Panics
     /// As [`Cluster::start`].
     pub fn start_version(version: &'static str, settings: &[&str]) -> Self {
+        Self::start_with(version, settings, &[])
+    }
+
+    /// The same with further options of the script.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn start_with(version: &'static str, settings: &[&str], options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let mut command = script(version);
         command.arg("start").arg(directory.path());
@@ -51,6 +59,7 @@ impl Cluster {
         for setting in settings {
             command.args(["--set", setting]);
         }
+        command.args(options);
         let output = run(&mut command);
         let namesrv_addr = output
             .lines()

@@ -11,4 +11,5 @@ pub mod host;
 pub mod java;
 pub mod schedule;
 pub mod stream;
+pub mod tenant;
 pub mod watch;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use protocol::{Instant, QueueOffset};
 
+use crate::access;
 use crate::client::{Client, Purpose};
 use crate::config::ConsumeFromWhere;
 use crate::epoch::Epoch;
@@ -136,6 +137,16 @@ impl Client {
             self.start_failed(epoch, error, now);
             return;
         };
+        if let Some((at, words)) = self.refused_until(replica.peer) {
+            let words = words.clone();
+            if let Some(queue) = self.queues.get_mut(epoch) {
+                queue.failures += 1;
+                queue.last_error = Some(words);
+            }
+            let at = at.max(now + PULL_DELAY_WHEN_ERROR);
+            self.timers.set(Timer::Queue(epoch), at);
+            return;
+        }
         let id = self.request(
             Purpose::Start(epoch),
             Destination::Broker(replica.address),
@@ -155,7 +166,8 @@ impl Client {
     fn start_replica(&self, step: StartStep, broker: BrokerId) -> Option<crate::route::Replica> {
         match step {
             StartStep::Chosen(_) => self.routes.master(broker),
-            StartStep::Committed | StartStep::Commit(..) => self.routes.master_or_any(broker),
+            StartStep::Committed => self.routes.replica_for_read(broker),
+            StartStep::Commit(..) => self.routes.master_or_any(broker),
         }
     }
 
@@ -254,8 +266,12 @@ impl Client {
         };
         queue.failures += 1;
         queue.last_error = Some(error.clone());
-        self.timers
-            .set(Timer::Queue(epoch), now + PULL_DELAY_WHEN_ERROR);
+        let delay = if error.is_access_refused() {
+            access::pause(queue.failures)
+        } else {
+            PULL_DELAY_WHEN_ERROR
+        };
+        self.timers.set(Timer::Queue(epoch), now + delay);
         if !std::mem::replace(&mut queue.failure_told, true)
             && let Some(group) = self.groups.get(queue.group)
         {

@@ -258,7 +258,7 @@ impl Client {
         send.request = None;
         match result {
             Ok(Response::Sent(sent)) => {
-                let results = send.results(&sent);
+                let results = send.results(&sent, &self.config.namespace);
                 let (topic, created) = (send.topic, send.is_new_topic(&self.routes.topics));
                 if created {
                     // It exists now.
@@ -367,13 +367,13 @@ impl Send {
     }
 
     /// One result a message: those of a batch stand behind each other in the queue.
-    fn results(&self, sent: &SentMessage) -> Vec<SendResult> {
+    fn results(&self, sent: &SentMessage, namespace: &str) -> Vec<SendResult> {
         let broker_name = self
             .queue
             .as_ref()
             .map(|queue| Arc::clone(&queue.broker_name));
         let message_queue = MessageQueue {
-            topic: Arc::clone(&self.topic_name),
+            topic: topic::without_namespace(namespace, &self.topic_name).into(),
             broker_name: broker_name.unwrap_or_else(|| "".into()),
             queue_id: sent.queue_id,
         };

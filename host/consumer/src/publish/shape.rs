@@ -45,7 +45,7 @@ impl Client {
         let ids: Vec<String> = messages.iter().map(|_| self.ids.next_id(unix_ms)).collect();
         let header = SendMessageRequestHeader {
             producer_group: CLIENT_INNER_PRODUCER_GROUP.to_owned(),
-            topic: first.topic.clone(),
+            topic: topic::wrap_namespace(&self.config.namespace, &first.topic).into_owned(),
             born_timestamp: i64::try_from(unix_ms).unwrap_or(i64::MAX),
             flag: first.flag,
             reconsume_times: Some(0),

@@ -122,7 +122,7 @@ impl Client {
                     suspend: Duration::ZERO,
                     subscription: Some(subscription.sub_string.as_str().into()),
                     sub_version: 0,
-                    expression_type: "TAG",
+                    expression_type: ExpressionType::Tag,
                     body_bytes_max: self.config.body_bytes_max,
                 }));
                 asked.subscription = Some(subscription);
@@ -144,7 +144,7 @@ impl Client {
                     consumer_group: Arc::clone(&group.name),
                     queue: message_queue,
                 };
-                let replica = self.routes.master_or_any(broker);
+                let replica = self.routes.replica_for_read(broker);
                 (request, replica, timeout::CONSUMER_OFFSET)
             }
             PullerRequest::MinOffset => {

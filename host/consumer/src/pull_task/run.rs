@@ -138,7 +138,7 @@ impl Client {
                     messages: 0,
                     held_bytes: 0,
                 });
-                let request = PullTaskRequest {
+                let mut request = PullTaskRequest {
                     id: PullTaskId(run.to_u64()),
                     consumer_group: Arc::clone(&group.name),
                     message_queue: queue.queue.clone(),
@@ -146,6 +146,9 @@ impl Client {
                     consume_timeout: group.config.consume_timeout(),
                 };
                 self.group_ready(epoch);
+                request.consumer_group = self.without_namespace(&request.consumer_group);
+                let topic = self.without_namespace(&request.message_queue.topic);
+                request.message_queue.topic = topic;
                 return Some(Arc::new(request));
             }
         }

@@ -1,12 +1,13 @@
 //! Requests as they go over the wire.
 
-use protocol::body::{LockBatchRequestBody, UnlockBatchRequestBody};
+use protocol::body::{CheckClientRequestBody, LockBatchRequestBody, UnlockBatchRequestBody};
 use protocol::code::request_code;
 use protocol::header::{
-    ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, Header,
-    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, SearchOffsetRequestHeader,
-    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+    CheckClientConfigRequestHeader, ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    GetRouteInfoRequestHeader, Header, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
 };
 use protocol::sys_flag::PullSysFlag;
 use protocol::{ExtFields, MessageQueue, QueueOffset, RemotingCommand};
@@ -30,6 +31,21 @@ impl Request {
             Self::HeartBeat { body } => {
                 return RemotingCommand::request(request_code::HEART_BEAT, ExtFields::default())
                     .with_body(body.clone());
+            }
+            Self::CheckClientConfig {
+                client_id,
+                consumer_group,
+                subscription,
+            } => {
+                let body = CheckClientRequestBody {
+                    client_id: client_id.to_string(),
+                    group: consumer_group.to_string(),
+                    namespace: None,
+                    subscription_data: Some((**subscription).clone()),
+                };
+                let header = CheckClientConfigRequestHeader {}.encode();
+                return RemotingCommand::request(request_code::CHECK_CLIENT_CONFIG, header)
+                    .with_body(body.encode());
             }
             Self::UnregisterClient {
                 client_id,
@@ -177,6 +193,7 @@ impl Request {
         Expect::new(match self {
             Self::GetRouteInfo { .. } => Answer::Route,
             Self::HeartBeat { .. }
+            | Self::CheckClientConfig { .. }
             | Self::UnregisterClient { .. }
             | Self::UpdateConsumerOffset { .. }
             | Self::UnlockBatch { .. }
@@ -218,7 +235,7 @@ impl PullMessage {
             suspend_timeout_millis: i64::try_from(self.suspend.as_millis()).unwrap_or(i64::MAX),
             subscription: self.subscription.as_deref().map(str::to_owned),
             sub_version: self.sub_version,
-            expression_type: Some(self.expression_type.to_owned()),
+            expression_type: Some(self.expression_type.as_str().to_owned()),
             max_msg_bytes: Some(to_i32(self.max_msg_bytes)),
             request_source: None,
             proxy_froward_client_id: None,

@@ -51,7 +51,7 @@ fn requests_have_the_fields_that_java_sends() {
         suspend: Duration::from_secs(15),
         subscription: None,
         sub_version: header["subVersion"].parse().expect("a number"),
-        expression_type: "TAG",
+        expression_type: "TAG".into(),
         body_bytes_max: 1,
     }));
     assert_eq!(sent(&pull), (code, header));

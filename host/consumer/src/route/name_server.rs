@@ -11,6 +11,7 @@ use protocol::code::response_code;
 use protocol::{Address, Instant, topic};
 
 use super::{RouteChange, RouteState};
+use crate::access;
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
@@ -102,6 +103,16 @@ impl Client {
         }
     }
 
+    /// Asks for a topic's route if the last answer is older than a moment: it may be the
+    /// reason why nothing works.
+    pub(crate) fn ask_route_if_old(&mut self, epoch: Epoch, now: Instant) {
+        let topic = self.routes.topics.get(epoch);
+        let answered_at = topic.and_then(|topic| topic.answered_at);
+        if answered_at.is_none_or(|at| at + MISSING_TOPIC_REFRESH <= now) {
+            self.ask_route(epoch);
+        }
+    }
+
     /// A group's retry topic may exist since a broker took its heartbeat.
     pub(crate) fn ask_retry_route(&mut self, epoch: Epoch) {
         let Some(topic) = self.routes.topics.get_mut(epoch) else {
@@ -128,11 +139,13 @@ impl Client {
             Ok(Response::Route(data)) => {
                 topic.answered_at = Some(now);
                 topic.servers_tried = 0;
+                topic.refusals = 0;
                 self.name_server_succeeded(server);
                 self.timers.set(Timer::Route(epoch), now + ROUTE_REFRESH);
                 if let Some(change) = self.routes.apply(epoch, &data, now) {
                     self.route_changed(epoch, change, now);
                 }
+                self.forget_unused_brokers();
             }
             Err(RequestError::Refused { code, remark })
                 if code == response_code::TOPIC_NOT_EXIST =>
@@ -150,6 +163,20 @@ impl Client {
             }
             Err(error) => self.name_server_failed(epoch, server, error, now),
         }
+    }
+
+    /// Names that no topic and no queue of ours needs any more, when there are many.
+    fn forget_unused_brokers(&mut self) {
+        if self.routes.has_many_brokers() {
+            let held = self.queues.iter().map(|(_, queue)| queue.broker).collect();
+            self.routes.forget_unused_brokers(&held);
+        }
+    }
+
+    /// How many names are remembered.
+    #[cfg(test)]
+    pub(crate) fn known_broker_names(&self) -> usize {
+        self.routes.broker_names.len()
     }
 
     fn name_server_succeeded(&mut self, server: &Address) {
@@ -178,6 +205,10 @@ impl Client {
         let more = topic.servers_tried < servers;
         let pause = match topic.state {
             RouteState::Known => ROUTE_REFRESH,
+            RouteState::Unknown | RouteState::Missing if error.is_access_refused() => {
+                topic.refusals += 1;
+                access::pause(topic.refusals)
+            }
             RouteState::Unknown | RouteState::Missing => NO_NAME_SERVER_RETRY,
         };
         if !more {
@@ -258,6 +289,7 @@ impl Client {
         }
         for group in subscribers {
             self.note_first_route(group, epoch);
+            self.check_subscriptions(group, Some(epoch));
             if change.appeared {
                 self.rebalance_at_once(group, now);
             } else if change.read_queues {

@@ -75,6 +75,8 @@ pub enum Cause {
     NoBrokerAddress,
     /// The broker has not read our heartbeat, or forgot it.
     SubscriptionNotKnown,
+    /// A broker does not accept the expression, or has not said so yet.
+    SubscriptionRefused,
     /// The broker refuses the pulls.
     PullRefused,
     /// The broker asked to slow down.
@@ -123,7 +125,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every one.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::CaughtUp,
         Self::Consuming,
         Self::ListenerSlow,
@@ -142,6 +144,7 @@ impl Cause {
         Self::BrokerUnreachable,
         Self::NoBrokerAddress,
         Self::SubscriptionNotKnown,
+        Self::SubscriptionRefused,
         Self::PullRefused,
         Self::BrokerFlowControl,
         Self::PullThresholdForQueue,
@@ -187,6 +190,7 @@ impl Cause {
             Self::BrokerUnreachable => "broker-unreachable",
             Self::NoBrokerAddress => "no-broker-address",
             Self::SubscriptionNotKnown => "subscription-not-known",
+            Self::SubscriptionRefused => "subscription-refused",
             Self::PullRefused => "pull-refused",
             Self::BrokerFlowControl => "broker-flow-control",
             Self::PullThresholdForQueue => "pull-threshold-for-queue",
@@ -350,6 +354,15 @@ impl QueueStatus {
                     ),
                 }
             }
+            Activity::Unannounced { again_in } => Reason::new(
+                Cause::SubscriptionNotKnown,
+                format!("broker \"{broker}\" has yet to take the changed subscription"),
+                format!(
+                    "it is pulled with its answer, looked at again {}",
+                    within(*again_in)
+                ),
+                "look at the log for what became of the heartbeat",
+            ),
             Activity::NoBroker { again_in } => Reason::new(
                 Cause::NoBrokerAddress,
                 format!("no name server knows an address of broker \"{broker}\""),

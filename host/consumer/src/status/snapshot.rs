@@ -21,6 +21,7 @@ use crate::pull::Pull;
 use crate::pull_task::run::Task;
 use crate::queue_lock::LockObstacle;
 use crate::route::RouteState;
+use crate::subscriptions::Check;
 use crate::timers::{PULL_SUSPEND, Timer};
 
 /// The owners of other members' queues cost a division for each member: of so many
@@ -64,6 +65,7 @@ impl Client {
                 address: replica.address,
                 knows_us: peer.confirmed == self.announcement.version,
                 last_error: peer.last_error.clone(),
+                refused: peer.access.refused().map(ToString::to_string),
             })
         });
         let mut calls = CallTable::default();
@@ -133,7 +135,8 @@ impl Client {
         status.topics = topics;
         let obstacle = group.rebalance.obstacle.as_deref();
         let clash = group.rebalance.identity_clash.then_some(&*self.client_id);
-        status.reasons = status.find_reasons(obstacle, clash);
+        status.reasons = group.topics.iter().filter_map(not_accepted).collect();
+        status.reasons.extend(status.find_reasons(obstacle, clash));
         status.reasons.extend(local_offsets(&group.local));
         status
     }
@@ -305,6 +308,7 @@ impl Client {
                 (Pull::Due | Pull::Failed | Pull::Paused, _) => {
                     Activity::Pulling { answered_in: None }
                 }
+                (Pull::Unannounced, _) => Activity::Unannounced { again_in },
                 (Pull::NoBroker, _) => Activity::NoBroker { again_in },
                 (Pull::FlowControl(threshold), _) => Activity::FlowControl(*threshold),
                 (Pull::Stopped, _) => Activity::Stopping,
@@ -369,4 +373,34 @@ fn local_offsets(local: &LocalOffsets) -> Option<Reason> {
         next,
         "see to the host's state_dir",
     ))
+}
+
+/// What a broker has against the topic's expression, in its words.
+fn not_accepted(topic: &GroupTopic) -> Option<Reason> {
+    let (subscription, check) = match &topic.pending {
+        Some((subscription, check)) => (subscription, check),
+        None => (&topic.subscription, &topic.check),
+    };
+    let expression = format!(
+        "the {} expression \"{}\" for topic \"{}\"",
+        subscription.expression_type.as_str(),
+        subscription.sub_string,
+        topic.name
+    );
+    let (what, remedy) = match check {
+        Check::Passed => return None,
+        Check::Due | Check::Asked(_) => (
+            format!("no broker has said yet whether it accepts {expression}"),
+            "look whether the brokers of the topic are up and reachable",
+        ),
+        Check::Refused(words) => (
+            format!("a broker does not accept {expression}: {words}"),
+            "correct it, or let the broker evaluate SQL92 (enablePropertyFilter = true)",
+        ),
+    };
+    let then = match topic.pending {
+        Some(_) => "the filter before it stays; the broker is asked again every 30 s",
+        None => "the group consumes nothing until then; the broker is asked again every 30 s",
+    };
+    Some(Reason::new(Cause::SubscriptionRefused, what, then, remedy))
 }

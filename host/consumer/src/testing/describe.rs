@@ -20,6 +20,14 @@ pub(super) fn request(number: usize, pending: &PendingRequest) -> String {
             let groups = text.matches("\"groupName\"").count() - 1;
             format!("HeartBeat of {groups} group(s)")
         }
+        Request::CheckClientConfig {
+            consumer_group,
+            subscription,
+            ..
+        } => format!(
+            "CheckClientConfig {consumer_group}: {} of {}",
+            subscription.sub_string, subscription.topic
+        ),
         Request::UnregisterClient {
             consumer_group,
             producer_group,

@@ -68,9 +68,9 @@ impl Cluster {
                 Some(queues) => Ok(route(queues, &self.slaves)),
                 None => Err(refused(response_code::TOPIC_NOT_EXIST, "no route")),
             }),
-            Request::HeartBeat { .. } | Request::UnregisterClient { .. } => {
-                Some(Ok(Response::Done))
-            }
+            Request::HeartBeat { .. }
+            | Request::CheckClientConfig { .. }
+            | Request::UnregisterClient { .. } => Some(Ok(Response::Done)),
             Request::GetConsumerListByGroup { .. } => {
                 Some(Ok(Response::ConsumerList(self.members.clone())))
             }

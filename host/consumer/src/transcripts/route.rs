@@ -72,3 +72,26 @@ fn a_topic_that_all_brokers_left_is_held_and_asked_for_every_five_seconds() {
     assert_eq!(held(&t), 1);
     assert_eq!(pass(&mut t, 60), 2);
 }
+
+#[test]
+fn names_of_brokers_that_are_gone_are_forgotten() {
+    let (mut t, _) = pulling(group("T1"));
+    for round in 0..8 {
+        // A name server that invents other names each time.
+        let names: Vec<String> = (0..200).map(|n| format!("broker-{round}-{n}")).collect();
+        let mut brokers: Vec<(&str, u32)> = names.iter().map(|name| (&**name, 1)).collect();
+        brokers.push(("broker-a", 1));
+        let retry = t.cluster.topics.remove("%RETRY%G1").expect("there");
+        t.topic("T1", &brokers);
+        t.cluster.topics.insert("%RETRY%G1".to_owned(), retry);
+        t.wait(seconds(31));
+        t.settle();
+        t.forget_transcript();
+    }
+    let known = t.client.known_broker_names();
+    assert!(
+        known < 2_200,
+        "{known} names are known after 4,000 came and went"
+    );
+    assert!(held(&t) > 0);
+}

@@ -158,7 +158,7 @@ impl Host {
             let tenant = Arc::new(app.start_tenant(TenantSettings {
                 local_offsets: Some(app.local_offsets(&config.name)),
                 name: config.name,
-                namesrv_addr: config.namesrv_addr,
+                connection: config.connection,
                 calls_max: config.calls_max,
                 buffer_bytes: config.buffer_bytes,
             }));

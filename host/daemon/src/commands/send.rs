@@ -12,19 +12,21 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
 use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendResult};
-use driver::{Driver, DriverConfig};
+use consumer::request::is_access_refused;
+use driver::Driver;
 use plugin_lifecycle::document::Override;
 use protocol::Address;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::cli::{self, GlobalArguments, HostArguments};
+use crate::config::connection::ConnectionConfig;
 use crate::config::{self, LogConfig, overrides, problem};
 use crate::exit::{self, Exit, UsageError};
 use crate::output::Output;
+use crate::runtime;
 use crate::signals::Signals;
 use crate::telemetry::{self, Telemetry};
-use crate::{identity, runtime};
 use bodies::Groups;
 
 /// Send messages to a topic
@@ -46,7 +48,8 @@ Examples:
   mqlet send hello --file picture.png
   seq 1 1000 | mqlet send hello
   mqlet send hello hi --count 100 --delay-level 3
-  mqlet send hello hi --namesrv-addr \"10.0.0.1:9876;10.0.0.2:9876\""
+  mqlet send hello hi --namesrv-addr \"10.0.0.1:9876;10.0.0.2:9876\"
+  mqlet send hello hi --tenant shop --config /etc/mqlet/mqlet.toml"
 )]
 pub(crate) struct SendArguments {
     /// Where to
@@ -81,6 +84,17 @@ pub(crate) struct SendArguments {
         value_name = "HOST:PORT"
     )]
     pub(crate) namesrv_addr: Vec<Address>,
+    /// Send as this tenant of a configuration file: its name servers, access key, namespace and TLS
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+    /// The configuration file with the tenant
+    #[arg(
+        long,
+        default_value = config::CONFIG_FILE_NAME,
+        requires = "tenant",
+        value_name = "FILE"
+    )]
+    pub(crate) config: PathBuf,
     /// How long to wait for the broker's answer to one message
     #[arg(long, default_value = "3s", value_parser = cli::duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
@@ -97,15 +111,21 @@ const WORKER_THREADS: usize = 2;
 /// See [`SendArguments`].
 pub(crate) fn execute(
     global: &GlobalArguments,
-    arguments: SendArguments,
+    mut arguments: SendArguments,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
     protocol::topic::check_topic_name(&arguments.topic)
         .map_err(|error| UsageError(error.to_string()))?;
     let overrides = overrides::collect(global, &HostArguments::default());
+    let connection = match &arguments.tenant {
+        None => ConnectionConfig::plain(std::mem::take(&mut arguments.namesrv_addr)),
+        Some(tenant) => config::tenant_connection(&arguments.config, tenant, overrides.clone())
+            .map_err(|problems| problem::refused(&problems))?,
+    };
+    arguments.namesrv_addr.clone_from(&connection.namesrv_addr);
     let log = log_config(overrides)?;
     telemetry::log::init(&log);
-    runtime::block_on(WORKER_THREADS, send(arguments, output))
+    runtime::block_on(WORKER_THREADS, send(arguments, connection, output))
 }
 
 /// Connections and retries are only of interest to who asks for them.
@@ -119,11 +139,17 @@ fn log_config(overrides: Vec<Override>) -> anyhow::Result<LogConfig> {
     Ok(log)
 }
 
-async fn send(arguments: SendArguments, output: &mut Output) -> anyhow::Result<Exit> {
+async fn send(
+    arguments: SendArguments,
+    connection: ConnectionConfig,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
     let groups = groups(&arguments)?;
-    let tenant = Arc::from("");
-    let config = DriverConfig::new(identity::client_config(arguments.namesrv_addr.clone()));
-    let driver = Driver::start(config, Telemetry::default().driver_observer(&tenant));
+    let tenant = arguments.tenant.as_deref().unwrap_or_default().into();
+    let driver = Driver::start(
+        connection.driver_config(),
+        Telemetry::default().driver_observer(&tenant),
+    );
     let mut sending = Sending::new(driver.producer(), &arguments, output);
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let ended = tokio::select! {
@@ -290,6 +316,10 @@ fn explained(error: SendError, arguments: &SendArguments) -> anyhow::Error {
         ),
         SendError::TooLarge { .. } => {
             "send less at once; brokers take 4 MiB unless their maxMessageSize says otherwise"
+                .to_owned()
+        }
+        SendError::Broker { code, remark } if is_access_refused(*code, remark) => {
+            "check access_key and secret_key of the tenant (--tenant), and what they may do"
                 .to_owned()
         }
         SendError::Broker { .. } => "the broker's words say what it wants".to_owned(),

@@ -8,11 +8,10 @@ use std::time::Duration;
 use plugin_lifecycle::document::{Document, Section};
 use plugin_lifecycle::manifest::name::check_name;
 use plugin_lifecycle::problem::{Fault, Place, beside};
-use plugin_lifecycle::value::{Value, bytes_text};
-use protocol::Address;
+use plugin_lifecycle::value::bytes_text;
 
 use crate::cli::LogFormat;
-use crate::config::{ControlConfig, HostConfig, LogConfig, TenantConfig, folders};
+use crate::config::{ControlConfig, HostConfig, LogConfig, TenantConfig, connection, folders};
 use crate::control::socket;
 
 const CALLS_MAX_DEFAULT: u64 = 256;
@@ -23,7 +22,6 @@ const TENANT_BUFFER_BYTES_MIN: u64 = 32 << 20;
 const INSTANCES_MAX_DEFAULT: u64 = 1000;
 const DRAIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
-const ADDRESSES_MAX: usize = 64;
 
 /// Reads the whole file. What is wrong has its default, and is a problem; a tenant that
 /// cannot be told apart is left out.
@@ -165,7 +163,7 @@ fn tenant<'d, 't>(
     section: Section<'d, 't>,
     host: &HostConfig,
 ) -> Option<Share<'d, 't>> {
-    let namesrv_addr = section.required("namesrv_addr", "[\"10.0.0.1:9876\"]", addresses);
+    let connection = connection::read(document, &section);
     let plugins = section.required("plugins", "\"plugins\"", |value| {
         let text = value.text()?;
         if text.is_empty() {
@@ -189,15 +187,7 @@ fn tenant<'d, 't>(
     let buffer_bytes = section.optional("buffer_bytes", |value| {
         value.byte_size(TENANT_BUFFER_BYTES_MIN..=1 << 40)
     });
-    for key in [
-        "instance_name",
-        "namespace",
-        "access_key",
-        "secret_key",
-        "tls",
-        "budgets",
-        "grants",
-    ] {
+    for key in ["instance_name", "budgets", "grants"] {
         section.not_yet(key, "remove it");
     }
     let Some(plugins_folder) = plugins else {
@@ -206,7 +196,7 @@ fn tenant<'d, 't>(
     };
     let tenant = TenantConfig {
         name: Arc::from(name),
-        namesrv_addr: namesrv_addr.unwrap_or_default(),
+        connection,
         plugins_folder,
         plugins: Vec::new(),
         calls_max: calls_max
@@ -261,40 +251,6 @@ fn share_buffers(shares: &mut [Share<'_, '_>], total: u64, root: &Section<'_, '_
     for share in shares {
         share.tenant.buffer_bytes = share.buffer_bytes.unwrap_or(equal);
     }
-}
-
-fn addresses(value: Value<'_>) -> Result<Vec<Address>, Fault> {
-    // RocketMQ's own form, several in one text with ";", is read too.
-    let texts: Vec<&str> = value
-        .texts()?
-        .into_iter()
-        .flat_map(|text| text.split(';'))
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-        .collect();
-    if texts.is_empty() {
-        return Err(Fault::new(
-            "names no name server",
-            "write at least one, for example [\"10.0.0.1:9876\"]",
-        ));
-    }
-    if texts.len() > ADDRESSES_MAX {
-        return Err(Fault::new(
-            format!("names {} servers", texts.len()),
-            format!("write at most {ADDRESSES_MAX}"),
-        ));
-    }
-    texts
-        .into_iter()
-        .map(|text| {
-            text.parse::<Address>().map_err(|_| {
-                Fault::new(
-                    format!("\"{text}\" is not an address"),
-                    "write host:port, for example 10.0.0.1:9876 or [::1]:9876",
-                )
-            })
-        })
-        .collect()
 }
 
 fn count(

@@ -449,7 +449,10 @@ mod tests {
         let page = include_str!("../../../docs/operations.md");
         for cause in Cause::ALL {
             let row = format!("`{cause}`");
-            assert!(page.contains(&row), "{row} is not in host/docs/operations.md");
+            assert!(
+                page.contains(&row),
+                "{row} is not in host/docs/operations.md"
+            );
         }
     }
 

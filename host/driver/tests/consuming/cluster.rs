@@ -132,12 +132,25 @@ impl Cluster {
 
     /// A client of this cluster and what it says.
     pub(crate) fn driver(&self, permits: &HostPermits, calls_max: usize) -> (Driver, Arc<Log>) {
+        self.driver_in("", permits, calls_max)
+    }
+
+    /// The same within a namespace.
+    pub(crate) fn driver_in(
+        &self,
+        namespace: &str,
+        permits: &HostPermits,
+        calls_max: usize,
+    ) -> (Driver, Arc<Log>) {
         let log = Arc::new(Log::default());
         let client_id = format!("127.0.0.1@1#{}", fastrand::u32(..));
         let config = DriverConfig {
             permits: permits.clone(),
             calls_max,
-            ..DriverConfig::new(consumer::ClientConfig::new(client_id, vec![self.address()]))
+            ..DriverConfig::new(consumer::ClientConfig {
+                namespace: namespace.to_owned(),
+                ..consumer::ClientConfig::new(client_id, vec![self.address()])
+            })
         };
         let observer: Observer = {
             let log = Arc::clone(&log);

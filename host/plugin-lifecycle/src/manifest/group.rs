@@ -147,15 +147,22 @@ fn subscriptions(root: &Section<'_, '_>) -> Vec<SubscriptionData> {
             check_topic(topic)?;
             Ok(topic.to_owned())
         });
-        section.optional("expression_type", |value| {
-            value.choice(
-                &[("tag", ())],
-                &[("sql92", "write \"tag\" and an expression of tags, and let the listener look at properties")],
-            )
+        let is_sql = section.or("expression_type", false, |value| {
+            value.choice(&[("tag", false), ("sql92", true)], &[])
         });
+        let expression_type = match is_sql {
+            false => ExpressionType::Tag,
+            true => ExpressionType::Sql92,
+        };
+        if is_sql && !section.has("expression") {
+            section.missing(
+                "expression",
+                "add expression = \"region = 'eu' AND price > 10\"",
+            );
+        }
         let named = topic.as_deref().unwrap_or_default();
         let subscription = section.or("expression", Some(SubscriptionData::all(named)), |value| {
-            SubscriptionData::build(named, value.text()?, ExpressionType::Tag)
+            SubscriptionData::build(named, value.text()?, expression_type)
                 .map(Some)
                 .map_err(|error| expression_fault(&error))
         });

@@ -19,6 +19,7 @@ use super::outcomes::{Counts, Line, Sink, Totals};
 use super::samples;
 use super::watch::Watch;
 use crate::app::{App, Tenant, TenantSettings};
+use crate::config::connection::ConnectionConfig;
 use crate::config::{ControlConfig, HostConfig, problem};
 use crate::control::directory::PluginState;
 use crate::control::{ControlServer, Directory};
@@ -115,7 +116,7 @@ impl Session {
         let drain_timeout = host.drain_timeout;
         let settings = TenantSettings {
             name: Arc::from("dev"),
-            namesrv_addr: vec![broker.namesrv_addr().clone()],
+            connection: ConnectionConfig::plain(vec![broker.namesrv_addr().clone()]),
             calls_max: host.calls_max,
             buffer_bytes: host.buffer_bytes,
             // Its broker forgets everything too.

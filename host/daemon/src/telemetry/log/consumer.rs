@@ -39,6 +39,32 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 warn!(target: "consumer", %tenant, %address, untold, "heartbeat to {address}: {error}");
             }
         }
+        Event::AccessRefused { address, error } => {
+            error!(target: "consumer", %tenant, %address, "broker {address} refuses us: {error}; check access_key and secret_key of the tenant, and what the cluster allows them; asked again, at most every 30s");
+        }
+        Event::SubscriptionRefused {
+            consumer_group,
+            topic,
+            expression,
+            is_change,
+            error,
+        } => {
+            let consequence = match is_change {
+                false => "the group consumes nothing",
+                true => "the filter stays as it was",
+            };
+            error!(target: "consumer", %tenant, %consumer_group, %topic, "{consequence}: a broker does not accept the expression \"{expression}\" for topic \"{topic}\": {error}; correct it, or let the broker evaluate SQL92 (enablePropertyFilter = true); asked again every 30s");
+        }
+        Event::SubscriptionChanged {
+            consumer_group,
+            topic,
+            expression,
+        } => {
+            info!(target: "consumer", %tenant, %consumer_group, %topic, "topic \"{topic}\" is read with the filter \"{expression}\" from here on");
+        }
+        Event::AccessGranted { address } => {
+            info!(target: "consumer", %tenant, %address, "broker {address} takes our requests again");
+        }
         Event::MembersUnknown {
             consumer_group,
             reason,

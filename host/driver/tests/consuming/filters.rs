@@ -1,0 +1,84 @@
+//! Filters that change while messages flow, and names within a namespace.
+
+use consumer::publish::OutgoingMessage;
+use consumer::{ConsumeFromWhere, GroupConfig};
+use driver::{Driver, HostPermits};
+use protocol::subscription::{ExpressionType, SubscriptionData};
+
+use crate::cluster::{Cluster, PATIENCE, eventually};
+use crate::listeners::Recorder;
+use crate::{GROUP, TOPIC, group, subscribe};
+
+fn tagged(tag: &str) -> SubscriptionData {
+    SubscriptionData::build(TOPIC, tag, ExpressionType::Tag).unwrap()
+}
+
+/// Even numbers are tagged so, odd ones too.
+async fn send(driver: &Driver, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let tag = if number % 2 == 0 { "even" } else { "odd" };
+        let message = OutgoingMessage {
+            topic: TOPIC.to_owned(),
+            body: number.to_string().into(),
+            tags: Some(tag.to_owned()),
+            ..OutgoingMessage::default()
+        };
+        let sent = driver.producer().send(vec![message], PATIENCE).await;
+        assert_eq!(&*sent.unwrap()[0].message_queue.topic, TOPIC);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_filter_takes_effect_under_traffic_and_passes_over_nothing_it_wants() {
+    let cluster = Cluster::start().await;
+    let (driver, log) = cluster.driver(&HostPermits::new(16), 16);
+    let recorder = Recorder::succeeding();
+    let config = GroupConfig::builder(GROUP)
+        .consume_from_where(ConsumeFromWhere::FirstOffset)
+        .subscription(tagged("even"));
+    subscribe(&driver, config.build().unwrap(), &recorder).await;
+    let mut wanted = 0;
+    for (round, tag) in ["even", "odd", "even", "odd"].into_iter().enumerate() {
+        if round > 0 {
+            driver
+                .change_subscription(GROUP, tagged(tag))
+                .await
+                .unwrap();
+        }
+        // Sent while brokers hold pulls of the filter before.
+        let first = u32::try_from(round).unwrap() * 100;
+        send(&driver, first..first + 100).await;
+        wanted += 50;
+        eventually("all that the filter wants", || {
+            recorder.messages() == wanted
+        })
+        .await;
+        let kind = u32::from(tag == "odd");
+        let attempts = |number: u32| recorder.attempts_of(number).len();
+        assert_eq!(attempts(first + 50 + kind), 1);
+        assert_eq!(attempts(first + 51 - kind), 0, "the other kind");
+    }
+    assert_eq!(log.count("PullFailed"), 0, "nobody was refused in between");
+    assert!(
+        driver
+            .change_subscription("nobody", tagged("odd"))
+            .await
+            .is_err()
+    );
+    driver.stop(PATIENCE).await;
+    assert_eq!(recorder.deliveries(), wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_have_their_namespace_at_the_broker_and_nowhere_else() {
+    let cluster = Cluster::start().await;
+    let (driver, log) = cluster.driver_in("shop", &HostPermits::new(16), 16);
+    let recorder = Recorder::succeeding();
+    send(&driver, 0..20).await;
+    subscribe(&driver, group(GROUP), &recorder).await;
+    eventually("all are consumed", || recorder.messages() == 20).await;
+    driver.unsubscribe(GROUP).await.unwrap();
+    assert_eq!(cluster.committed("shop%counters", "shop%numbers"), 20);
+    assert_eq!(log.count("shop%counters"), log.count("counters"));
+    driver.stop(PATIENCE).await;
+}
