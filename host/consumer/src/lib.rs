@@ -30,7 +30,7 @@
 //!
 //! Reading order: `client`, `config`, `listener` and `request` (what crosses the border);
 //! `timers` (what can happen by itself); `route`, `heartbeat`, `access`, `subscriptions`,
-//! `rebalance` (how queues become ours); `offset`, `local_offsets`, `pull`,
+//! `rebalance`, `queue_lock` (how queues become ours); `offset`, `local_offsets`, `pull`,
 //! `process_queue`, `consume`, `retry` (the way of a message); `publish` (sending);
 //! `pause`, `stop`.
 
