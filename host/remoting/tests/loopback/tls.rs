@@ -47,10 +47,10 @@ impl Authority {
     }
 
     fn identity(&self, name: &str) -> Identity {
-        self.sign(CertificateParams::new(vec![name.to_owned()]).unwrap())
+        self.sign(&CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
-    fn sign(&self, params: CertificateParams) -> Identity {
+    fn sign(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         let key = key.serialize_pem();
@@ -184,7 +184,7 @@ async fn whom_nobody_trusted_has_signed_is_refused_in_words_that_help() {
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(2019, 1, 1);
     params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    let expired = tls_in_front_of(server.local_addr(), &authority.sign(params), None).await;
+    let expired = tls_in_front_of(server.local_addr(), &authority.sign(&params), None).await;
 
     let stranger = first_error(&Authority::new().trusted(), &named).await;
     assert!(
