@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use protocol::QueueOffset;
 use protocol::message::MessageBatch;
+use protocol::message::batch::MessageFault;
 
 use crate::epoch::Epoch;
 use crate::listener::MessageRun;
@@ -105,6 +106,13 @@ pub(crate) struct FailedMessage {
     pub(crate) batch_index: u32,
     pub(crate) topic: Arc<str>,
     pub(crate) local_reconsume_times: u32,
+}
+
+impl FailedMessage {
+    /// Why no listener can have it.
+    pub(crate) fn fault(&self) -> Option<MessageFault> {
+        self.batch.message(self.batch_index).fault()
+    }
 }
 
 impl ProcessQueue {
@@ -389,6 +397,19 @@ impl ProcessQueue {
             batch_index: index,
             topic: Arc::clone(topic),
             local_reconsume_times: 0,
+        })
+    }
+
+    /// A message that is marked as failed.
+    pub(crate) fn failed(&self, offset: QueueOffset) -> Option<FailedMessage> {
+        let run = &self.runs[self.find_failed(offset)?];
+        Some(FailedMessage {
+            index: 0,
+            offset,
+            batch: Arc::clone(&run.batch),
+            batch_index: run.range.start,
+            topic: Arc::clone(&run.topic),
+            local_reconsume_times: run.local_reconsume_times,
         })
     }
 

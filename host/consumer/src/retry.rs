@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use protocol::header::SendMessageRequestHeader;
 use protocol::message::Message;
+use protocol::message::batch::MessageFault;
 use protocol::message::properties::{self, Properties};
 use protocol::sys_flag::MessageSysFlag;
 use protocol::{Instant, topic};
@@ -45,6 +46,22 @@ pub(crate) enum Verdict {
     Later { delay_level: i32 },
     /// Never again.
     DeadLetter { reason: Arc<str> },
+}
+
+impl Verdict {
+    /// Of a message that no listener can have.
+    pub(crate) fn of_fault(fault: MessageFault) -> Self {
+        match fault {
+            // The body is whole, only nobody can open it: it can be published with a reason.
+            MessageFault::UnknownCompression
+            | MessageFault::Decompression
+            | MessageFault::BodyTooLarge => Self::DeadLetter {
+                reason: fault.to_string().into(),
+            },
+            // What we have is not what the broker has: its own copy is kept.
+            _ => Self::Later { delay_level: -1 },
+        }
+    }
 }
 
 /// Messages on their way back to the broker.
@@ -83,6 +100,8 @@ impl SendBack {
     /// The way after this one; the order depends on the verdict.
     fn next_way(&self) -> Option<Way> {
         match (&self.verdict, self.way) {
+            // What we have is not what was sent.
+            (Verdict::Later { .. }, _) if self.message.fault().is_some() => None,
             (Verdict::Later { .. }, Way::SendBack) => Some(Way::Publish),
             (Verdict::DeadLetter { .. }, Way::Publish) => Some(Way::SendBack),
             _ => None,
@@ -351,8 +370,10 @@ impl Client {
         Some(back)
     }
 
-    /// Messages that could not be sent back become free again.
+    /// Messages that could not be sent back become free again; those that no listener can
+    /// have are given up again.
     pub(crate) fn retry_here(&mut self, epoch: Epoch, now: Instant) {
+        let mut faulty = Vec::new();
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -362,8 +383,17 @@ impl Client {
                 break;
             }
             queue.local_retries.pop_front();
+            let failed = queue.process_queue.failed(offset);
+            if let Some((fault, failed)) = failed.and_then(|failed| Some((failed.fault()?, failed)))
+            {
+                faulty.push((fault, failed));
+                continue;
+            }
             let retried = queue.process_queue.retry_failed(offset);
             debug_assert!(retried, "a message to be retried is gone");
+        }
+        for (fault, message) in faulty {
+            self.message_failed(epoch, message, Verdict::of_fault(fault), now);
         }
         self.queue_ready(epoch);
     }

@@ -16,6 +16,7 @@ mod reset;
 mod retry;
 mod route;
 mod server_request;
+mod situations;
 mod start;
 mod status;
 mod stop;

@@ -186,17 +186,7 @@ impl Client {
             fault.to_string(),
             BadRecordAction::DeadLetter,
         );
-        let verdict = match fault {
-            // The body is whole, only nobody can open it: it can be published with a reason.
-            MessageFault::UnknownCompression
-            | MessageFault::Decompression
-            | MessageFault::BodyTooLarge => Verdict::DeadLetter {
-                reason: fault.to_string().into(),
-            },
-            // What we have is not what the broker has: its own copy is kept.
-            _ => Verdict::Later { delay_level: -1 },
-        };
-        self.message_failed(epoch, message, verdict, now);
+        self.message_failed(epoch, message, Verdict::of_fault(fault), now);
     }
 
     /// Asks for the record alone, and goes on behind it when that is answered.

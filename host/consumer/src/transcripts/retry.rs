@@ -104,3 +104,37 @@ fn the_attempt_after_which_the_broker_makes_a_dead_letter_is_told() {
     t.settle();
     check("retry_exhausted", &t);
 }
+
+#[test]
+fn a_message_that_no_listener_can_have_never_gets_to_one() {
+    // Given a damaged body, and one that does not open.
+    let (mut t, _) = pulling(group("T1"));
+    let mut bad = messages(0..2);
+    bad[0].wrong_crc = true;
+    bad[1].wrong_compression = true;
+    t.answer_found("PullMessage T1", &bad);
+    t.answer_found("PullMessage T1", &bad);
+    // When the broker takes neither, in no way.
+    let refuse = |t: &mut Harness, what: &str| t.answer(what, Err(refused(1, "not now")));
+    refuse(&mut t, "SendMessageBack ID0");
+    for _ in 0..3 {
+        refuse(&mut t, "SendMessage %RETRY%G1");
+    }
+    refuse(&mut t, "SendMessageBack ID1");
+    let published = |t: &Harness| t.transcript().matches("SendMessage %RETRY%G1").count();
+    assert_eq!(
+        published(&t),
+        3,
+        "the damaged one is not: {}",
+        t.transcript()
+    );
+    t.wait(seconds(5));
+    // Then they are given up once more.
+    assert_eq!(t.calls().count(), 0, "{}", t.transcript());
+    t.settle();
+    assert_eq!(published(&t), 4);
+    assert_eq!(t.calls().count(), 0);
+    let status = t.client.status(t.now());
+    let queue = &status.groups[0].topics[1].queues[0];
+    assert_eq!(queue.finished_offset, Some(protocol::QueueOffset(2)));
+}
