@@ -1,3 +1,5 @@
+//! Files that are cut, flipped, foreign or cannot be written, and the copy before them.
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
