@@ -274,6 +274,8 @@ pub enum Event {
         queue: MessageQueue,
         /// Which message.
         offset: QueueOffset,
+        /// Its id, as its sender was given it.
+        message_id: String,
         /// Why.
         reason: Arc<str>,
     },

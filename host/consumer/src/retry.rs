@@ -301,6 +301,10 @@ impl Client {
                     consumer_group,
                     queue,
                     offset,
+                    message_id: {
+                        let message = &back.message;
+                        message.batch.message(message.batch_index).message_id()
+                    },
                     reason,
                 },
                 (None, Verdict::Later { delay_level }) => Event::SentBack {

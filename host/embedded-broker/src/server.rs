@@ -85,11 +85,13 @@ impl fmt::Debug for ServerConfig {
 /// Why the broker did not start.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot listen on {listen}; stop what uses the port, or choose another (0 takes a free one)"
+    "cannot listen on {listen} for the {port}; stop what uses the port, or choose another (0 takes a free one)"
 )]
 pub struct StartError {
     /// Where it should have listened.
     pub listen: SocketAddr,
+    /// `name server` or `broker`.
+    pub port: &'static str,
     /// What the operating system said.
     #[source]
     pub source: io::Error,
@@ -253,7 +255,14 @@ async fn bind(
     };
     Server::bind(listen, config, Arc::new(handler))
         .await
-        .map_err(|source| StartError { listen, source })
+        .map_err(|source| StartError {
+            listen,
+            port: match port {
+                Port::Namesrv => "name server",
+                Port::Broker => "broker",
+            },
+            source,
+        })
 }
 
 fn set_address(config: &mut BrokerConfig, listening: SocketAddr, advertised: Option<&Address>) {

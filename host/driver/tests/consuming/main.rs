@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod cluster;
+mod cycles;
 mod filters;
 mod listeners;
 mod orderly;

@@ -230,10 +230,11 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             consumer_group,
             queue,
             offset,
+            message_id,
             reason,
         } => {
             if let Some(untold) = admit("dead letter", consumer_group) {
-                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, untold, "dead letter: {reason}");
+                warn!(target: "consumer", %tenant, %consumer_group, %queue, %offset, %message_id, untold, "dead letter: {reason}");
             }
         }
         Event::SendBackFailed {
