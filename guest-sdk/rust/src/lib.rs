@@ -17,7 +17,9 @@
 //! ```
 //!
 //! That is a whole plugin; its crate is a `cdylib`. Reading order: [`listener`] has the
-//! traits to implement, [`Message`] what they are given, [`Outcome`] what they answer,
+//! traits of listeners that consume concurrently, [`orderly`] of those that consume in
+//! order, [`pull_task`] of tasks that pull for themselves; [`Message`] what they are given,
+//! [`Outcome`] what they answer,
 //! [`Lifecycle`] start and end, [`call`] facts about the running call, [`producer`]
 //! sending, [`log`] and the macros [`info!`], [`warn!`] and their siblings log lines, and
 //! [`testing`] unit tests on your own machine, without a host.
@@ -34,15 +36,19 @@ mod lifecycle;
 pub mod listener;
 pub mod log;
 mod message;
+pub mod orderly;
 mod outcome;
 pub mod producer;
+pub mod pull_task;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
 pub use lifecycle::{Lifecycle, Settings};
 pub use listener::{ConcurrentBatchListener, ConcurrentListener};
 pub use message::{Batch, Message, Properties};
+pub use orderly::{OrderlyBatchListener, OrderlyListener, OrderlyStatus};
 pub use outcome::{ConsumeStatus, Outcome};
+pub use pull_task::{NextRun, PullQueue, PullStatus, PullTask, Pulled};
 
 /// Any error: `?` works on every error type, and texts become one with `.into()`.
 pub type Error = Box<dyn std::error::Error>;

@@ -237,6 +237,13 @@ pub struct Properties<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> Properties<'a> {
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn new(encoded: &'a [u8]) -> Self {
+        Self { rest: encoded }
+    }
+}
+
 impl Properties<'_> {
     const NAME_VALUE_SEPARATOR: u8 = 1;
     const PROPERTY_SEPARATOR: u8 = 2;

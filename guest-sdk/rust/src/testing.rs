@@ -18,10 +18,14 @@
 //! assert_eq!(run.log_texts(), ["hello, world"]);
 //! ```
 //!
+//! [`consume_orderly`] does the same for orderly listeners, [`do_pull_task`] for pull tasks.
+//!
 //! Sends succeed and are recorded; [`refuse_sends`] makes them fail. The host proper does
 //! more (limits, retries, order): `mqlet dev` shows that.
 
 pub(crate) mod host;
+mod orderly;
+mod pull_task;
 
 use crate::bindings::exports::mqlet::listener::concurrent::{BatchContext, Message as Record};
 use crate::bindings::mqlet::listener::types::Slice;
@@ -31,6 +35,8 @@ use crate::message::Batch;
 use crate::outcome::{ConsumeStatus, Outcome};
 
 pub use host::{SentMessage, refuse_sends};
+pub use orderly::{OrderlyRun, consume_orderly};
+pub use pull_task::{PullRun, TestQueue, do_pull_task, queue};
 
 /// A message to be given to a listener.
 #[derive(Clone, Debug)]
@@ -98,8 +104,10 @@ impl TestMessage {
     }
 }
 
-/// The messages as the host hands them over.
-fn batch(context: BatchContext, messages: Vec<TestMessage>) -> Batch {
+/// Messages with their offsets, as the host hands them over, and the bytes of all.
+pub(crate) fn records(
+    messages: impl IntoIterator<Item = (u64, TestMessage)>,
+) -> (Vec<Record>, Vec<u8>) {
     let mut data = Vec::new();
     let mut add = |bytes: &[u8]| {
         let offset = u32::try_from(data.len()).expect("a batch has less than 4 GiB");
@@ -107,16 +115,16 @@ fn batch(context: BatchContext, messages: Vec<TestMessage>) -> Batch {
         data.extend_from_slice(bytes);
         Slice { offset, size }
     };
-    let records = messages.into_iter().enumerate().map(|(index, message)| {
+    let records = messages.into_iter().map(|(queue_offset, message)| {
         let message_id = match message.message_id.as_str() {
-            "" => format!("ID-{index}"),
+            "" => format!("ID-{queue_offset}"),
             message_id => message_id.to_owned(),
         };
         Record {
             message_id: add(message_id.as_bytes()),
             body: add(&message.body),
             properties: add(&message.properties),
-            queue_offset: index as u64,
+            queue_offset,
             commit_log_offset: 0,
             born_timestamp_ms: host::NOW_MS,
             store_timestamp_ms: host::NOW_MS,
@@ -127,7 +135,7 @@ fn batch(context: BatchContext, messages: Vec<TestMessage>) -> Batch {
         }
     });
     let records = records.collect();
-    Batch::new(context, records, data)
+    (records, data)
 }
 
 /// What came of a call.
@@ -187,24 +195,7 @@ pub fn consume(
     listener: &mut impl ConcurrentBatchListener,
     messages: impl IntoIterator<Item = TestMessage>,
 ) -> Run {
-    let messages: Vec<_> = messages.into_iter().collect();
-    let topic = messages
-        .first()
-        .expect("a batch has a message")
-        .topic
-        .clone();
-    assert!(
-        messages.iter().all(|message| message.topic == topic),
-        "the messages of a batch have one topic"
-    );
-    let context = BatchContext {
-        consumer_group: "test-group".to_owned(),
-        topic,
-        broker_name: "broker-a".to_owned(),
-        queue_id: 0,
-        broadcasting: false,
-    };
-    let batch = batch(context, messages);
+    let batch = batch(messages);
     host::begin(batch.len());
     let status = listener
         .consume_batch(&batch)
@@ -215,6 +206,32 @@ pub fn consume(
         log,
         sent,
         messages: batch.len(),
+    }
+}
+
+/// A batch as the host hands it over.
+fn batch(messages: impl IntoIterator<Item = TestMessage>) -> Batch {
+    let messages: Vec<_> = messages.into_iter().collect();
+    let topic = messages
+        .first()
+        .expect("a batch has a message")
+        .topic
+        .clone();
+    assert!(
+        messages.iter().all(|message| message.topic == topic),
+        "the messages of a batch have one topic"
+    );
+    let (records, data) = records((0..).zip(messages));
+    Batch::new(context(topic), records, data)
+}
+
+fn context(topic: String) -> BatchContext {
+    BatchContext {
+        consumer_group: "test-group".to_owned(),
+        topic,
+        broker_name: "broker-a".to_owned(),
+        queue_id: 0,
+        broadcasting: false,
     }
 }
 

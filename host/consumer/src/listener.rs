@@ -58,6 +58,21 @@ pub struct MessageRun {
     pub local_reconsume_times: u32,
 }
 
+impl MessageRun {
+    /// The messages in order.
+    pub fn iter(&self) -> impl Iterator<Item = ConsumeMessage<'_>> + Clone {
+        self.range.clone().map(|index| {
+            let message = self.batch.message(index);
+            ConsumeMessage {
+                message,
+                reconsume_times: message
+                    .reconsume_times()
+                    .saturating_add(self.local_reconsume_times),
+            }
+        })
+    }
+}
+
 /// Work for a listener: messages of one queue and one topic, in offset order.
 #[derive(Debug)]
 pub struct ConsumeRequest {
@@ -95,17 +110,7 @@ impl ConsumeRequest {
 
     /// The messages in order.
     pub fn iter(&self) -> impl Iterator<Item = ConsumeMessage<'_>> + Clone {
-        self.runs.iter().flat_map(|run| {
-            run.range.clone().map(|index| {
-                let message = run.batch.message(index);
-                ConsumeMessage {
-                    message,
-                    reconsume_times: message
-                        .reconsume_times()
-                        .saturating_add(run.local_reconsume_times),
-                }
-            })
-        })
+        self.runs.iter().flat_map(MessageRun::iter)
     }
 }
 
@@ -133,6 +138,25 @@ pub enum ConsumeResult {
     /// The call was killed or never begun because the host stops, the queue is gone or
     /// the revision was replaced: nothing happened, no attempt is counted.
     NotFinished,
+}
+
+impl ConsumeResult {
+    /// What the call that had the message with this index of its request answered, when
+    /// it is an orderly answer; `None` also when no call reached it.
+    pub fn orderly_status(&self, index: usize) -> Option<&OrderlyStatus> {
+        match self {
+            Self::Orderly(status) => Some(status),
+            Self::OrderlyCalls(calls) => {
+                let mut end: usize = 0;
+                let call = calls.iter().find(|call| {
+                    end = end.saturating_add(call.messages as usize);
+                    index < end
+                });
+                call.map(|call| &call.status)
+            }
+            Self::Concurrently(_) | Self::NotFinished => None,
+        }
+    }
 }
 
 /// RocketMQ: `ConsumeConcurrentlyStatus` with its context, and one outcome a message.

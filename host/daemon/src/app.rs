@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use consumer::GroupConfig;
 use consumer::listener::MessageListener;
+use consumer::pull_task::PullTaskCallback;
 use driver::{Driver, DriverError, HostPermits};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
@@ -166,7 +167,8 @@ impl Tenant {
             plugin.stop(tokio::time::Instant::now()).await;
             return Err(error.into());
         }
-        self.subscribe(group, plugin.listener()).await?;
+        self.subscribe(group, plugin.listener(), plugin.pull_task())
+            .await?;
         Ok(plugin)
     }
 
@@ -178,8 +180,12 @@ impl Tenant {
         &self,
         group: GroupConfig,
         listener: Arc<dyn MessageListener>,
+        pull_task: Arc<dyn PullTaskCallback>,
     ) -> Result<(), DriverError> {
-        self.driver.subscribe(group, listener).await
+        match group.pull_task_interval() {
+            Some(_) => self.driver.subscribe_pull_tasks(group, pull_task).await,
+            None => self.driver.subscribe(group, listener).await,
+        }
     }
 
     /// Stops in order: no more pulls and calls, calls under way may end within the drain

@@ -17,6 +17,8 @@ fn every_invalid_file_is_answered_with_all_its_problems() {
         "unknown_import",
         "newer_contract",
         "orderly_succeed",
+        "pull_as_told",
+        "succeed",
     ] {
         guest_artifacts::path(guest);
     }
@@ -37,7 +39,9 @@ fn every_invalid_file_is_answered_with_all_its_problems() {
 #[test]
 fn every_valid_file_is_accepted() {
     // The cases name built guests; said here when one is missing.
-    guest_artifacts::path("succeed");
+    for guest in ["succeed", "orderly_succeed", "pull_as_told"] {
+        guest_artifacts::path(guest);
+    }
     for case in cases("valid") {
         let output = check(&case, &[]);
         assert_eq!(

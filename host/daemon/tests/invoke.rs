@@ -79,6 +79,62 @@ fn sent_message_is_shown_and_goes_nowhere() {
 }
 
 #[test]
+fn orderly_plugin_gets_its_queue_up_to_the_first_that_is_suspended() {
+    let plugin = Plugin::of_kind("orderly", "orderly_as_told", "");
+
+    let output = plugin.invoke(&[], "a\nsuspend 250\nnever\n");
+
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let messages: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("message "))
+        .map(|line| line.rsplit_once(": ").expect("an outcome").1)
+        .collect();
+    assert_eq!(messages, ["done", "suspended for 250 ms", "not finished"]);
+    assert!(!text.contains("never"), "{text}");
+}
+
+#[test]
+fn commit_and_rollback_are_told_with_auto_commit_off() {
+    let consume = "[consume]\nauto_commit = false\n";
+    let plugin = Plugin::of_kind("orderly", "orderly_as_told", consume);
+    let report = plugin.json(&["--body", "commit"], 0);
+    assert_eq!(outcomes(&report), ["committed"]);
+    let report = plugin.json(&["--body", "rollback"], 5);
+    assert_eq!(outcomes(&report), ["rolled back"]);
+
+    let plugin = Plugin::of_kind("orderly", "orderly_as_told", "");
+    let report = plugin.json(&["--body", "commit"], 0);
+    assert_eq!(outcomes(&report), ["done"]);
+    assert!(
+        report["notes"].to_string().contains("auto_commit"),
+        "{report}"
+    );
+}
+
+#[test]
+fn pull_task_runs_once_on_the_messages_as_its_queue() {
+    let plugin = Plugin::of_kind("scheduled-pull", "pull_as_told", "");
+    let report = plugin.json(&["--body", "a", "--count", "3"], 0);
+    let run = &report["runs"][0];
+    assert_eq!(run["outcome"], "done", "{report}");
+    assert_eq!(
+        (&run["consume_offset"], &run["done"]),
+        (&3.into(), &3.into())
+    );
+    assert_eq!(run["next_run_ms"], 200, "the manifest's default");
+
+    let output = plugin.invoke(&[], "a\nfail no bank\nb\n");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(
+        text.contains("queue hello@invoke:0: failed, no bank, 1 of 3 messages before its offset 1"),
+        "{text}"
+    );
+}
+
+#[test]
 fn message_file_gives_every_part_of_a_message() {
     let plugin = Plugin::new("describe");
     let file = plugin.folder.path().join("message.json");
@@ -195,6 +251,15 @@ impl Plugin {
         );
         std::fs::write(folder.path().join("plugin.toml"), manifest).expect("written");
         Self { folder }
+    }
+
+    fn of_kind(kind: &str, guest: &str, more: &str) -> Self {
+        let plugin = Self::with(guest, more);
+        let manifest = plugin.folder.path().join("plugin.toml");
+        let text = std::fs::read_to_string(&manifest).expect("ours");
+        let text = format!("listener = {kind:?}\n{text}");
+        std::fs::write(&manifest, text).expect("ours");
+        plugin
     }
 
     fn invoke(&self, flags: &[&str], stdin: &str) -> Output {

@@ -96,9 +96,14 @@ impl Manifest {
         self.sha256
     }
 
-    /// Which listener to call; `None`: the only one that the component exports.
+    /// What kind of plugin it says it is; `None`: nothing, which means concurrent.
     pub fn listener(&self) -> Option<ListenerKind> {
         self.listener
+    }
+
+    /// What kind of plugin it is.
+    pub fn kind(&self) -> ListenerKind {
+        self.listener.unwrap_or_default()
     }
 
     /// The consumer group, checked.
@@ -197,21 +202,10 @@ fn read(document: &Document<'_>) -> Option<Manifest> {
             })
     });
     let listener = root.optional("listener", |value| {
-        value.choice(
-            &[(ListenerKind::Concurrent.name(), ListenerKind::Concurrent)],
-            &[
-                (
-                    ListenerKind::Orderly.name(),
-                    "a component that exports the concurrent listener runs today",
-                ),
-                (
-                    ListenerKind::ScheduledPull.name(),
-                    "a component that exports the concurrent listener runs today",
-                ),
-            ],
-        )
+        let kinds = ListenerKind::ALL.map(|kind| (kind.name(), kind));
+        value.choice(&kinds, &[])
     });
-    let group = group::read(&root);
+    let group = group::read(&root, listener.unwrap_or_default());
     let limits = limits::read(root.section("limits"));
     let grants = grants::read(root.section("grants"));
     let settings = settings(&root.section("settings"));
@@ -294,7 +288,7 @@ mod tests {
     use std::time::Duration;
 
     use consumer::config::{BroadcastRetry, OffsetBeyondEnd};
-    use consumer::listener::MessageModel;
+    use consumer::listener::{ConsumeMode, MessageModel};
     use expect_test::{Expect, expect};
 
     use super::*;
@@ -356,8 +350,6 @@ consume_message_batch_max_size = 1
 consume_thread_max = 2
 consume_timeout = "3s"
 max_reconsume_times = 4
-suspend_current_queue_time = "5s"
-auto_commit = true
 pull_batch_size = 6
 pull_batch_size_in_bytes = "7KiB"
 pull_threshold_for_queue = 8
@@ -399,7 +391,6 @@ messages = "messages.jsonl"
         assert_eq!(group.consume_thread_max(), 2);
         assert_eq!(group.consume_timeout(), Duration::from_secs(3));
         assert_eq!(group.max_reconsume_times(), Some(4));
-        assert_eq!(group.suspend_current_queue_time(), Duration::from_secs(5));
         assert_eq!(group.pull_batch_size(), 6);
         assert_eq!(group.pull_batch_size_in_bytes(), 7 << 10);
         assert_eq!(group.pull_threshold_for_queue(), 8);
@@ -420,6 +411,91 @@ messages = "messages.jsonl"
         assert_eq!(
             manifest.dev().messages.as_deref(),
             Some(Path::new("messages.jsonl"))
+        );
+    }
+
+    fn of_kind(kind: &str, consume: &str) -> String {
+        SMALLEST.replace(
+            "[[subscription]]",
+            &format!("listener = {kind:?}\n[consume]\n{consume}\n[[subscription]]"),
+        )
+    }
+
+    fn group_of_kind(kind: &str, consume: &str) -> GroupConfig {
+        Manifest::parse(Path::new("plugin.toml"), &of_kind(kind, consume))
+            .expect("valid")
+            .group_config()
+    }
+
+    #[test]
+    fn orderly_listener_has_its_own_defaults_and_keys() {
+        let group = group_of_kind("orderly", "");
+        assert_eq!(group.mode(), ConsumeMode::Orderly { auto_commit: true });
+        assert_eq!(group.max_reconsume_times(), None, "for ever");
+        assert_eq!(group.consume_message_batch_max_size(), 1);
+        assert_eq!(group.suspend_current_queue_time(), Duration::from_secs(1));
+
+        let group = group_of_kind(
+            "orderly",
+            "auto_commit = false\nsuspend_current_queue_time = \"5s\"\nmax_reconsume_times = 3\n\
+             consume_message_batch_max_size = 8",
+        );
+        assert_eq!(group.mode(), ConsumeMode::Orderly { auto_commit: false });
+        assert_eq!(group.max_reconsume_times(), Some(3));
+        assert_eq!(group.consume_message_batch_max_size(), 8);
+        assert_eq!(group.suspend_current_queue_time(), Duration::from_secs(5));
+
+        let group = group_of_kind("orderly", "max_reconsume_times = \"forever\"");
+        assert_eq!(group.max_reconsume_times(), None);
+    }
+
+    #[test]
+    fn pull_task_has_an_interval() {
+        let group = group_of_kind("scheduled-pull", "");
+        assert_eq!(group.pull_task_interval(), Some(Duration::from_millis(200)));
+        let group = group_of_kind(
+            "scheduled-pull",
+            "pull_task_interval = \"3s\"\nconsume_thread_max = 2\nconsume_timeout = \"5s\"",
+        );
+        assert_eq!(group.pull_task_interval(), Some(Duration::from_secs(3)));
+        assert_eq!(group.consume_thread_max(), 2);
+        assert_eq!(group.consume_timeout(), Duration::from_secs(5));
+        let concurrent = group_of_kind("concurrent", "");
+        assert_eq!(concurrent.pull_task_interval(), None);
+    }
+
+    #[test]
+    fn keys_of_another_kind_are_refused_with_the_kind_they_belong_to() {
+        problems(
+            &of_kind(
+                "concurrent",
+                "auto_commit = false\nsuspend_current_queue_time = 7\npull_task_interval = \"1s\"\n\
+                 max_reconsume_times = \"forever\"",
+            ),
+            &expect![[r#"
+                plugin.toml:7: consume.auto_commit = false: has no meaning while listener is "concurrent"; remove it, or set listener = "orderly"
+                plugin.toml:8: consume.suspend_current_queue_time = 7: has no meaning while listener is "concurrent"; remove it, or set listener = "orderly"
+                plugin.toml:9: consume.pull_task_interval = "1s": has no meaning while listener is "concurrent"; remove it, or set listener = "scheduled-pull"
+                plugin.toml:10: consume.max_reconsume_times = "forever": is for orderly listeners, where skipping a message would break the order; write a number, for example 16; messages that fail more often become dead letters
+            "#]],
+        );
+        problems(
+            &of_kind("orderly", "consume_concurrently_max_span = 5"),
+            &expect![[r#"
+                plugin.toml:7: consume.consume_concurrently_max_span = 5: has no meaning while listener is "orderly"; remove it, or set listener = "concurrent"
+            "#]],
+        );
+        problems(
+            &of_kind(
+                "scheduled-pull",
+                "pull_batch_size = 5\nmax_reconsume_times = 3\nauto_commit = true\npull_task_interval = \"0ms\"",
+            ),
+            &expect![[r#"
+                plugin.toml:7: consume.pull_batch_size = 5: has no meaning while listener is "scheduled-pull"; remove it: a pull task pulls, retries and commits for itself
+                plugin.toml:8: consume.max_reconsume_times = 3: has no meaning while listener is "scheduled-pull"; remove it: a pull task pulls, retries and commits for itself
+                plugin.toml:9: consume.auto_commit = true: has no meaning while listener is "scheduled-pull"; remove it: a pull task pulls, retries and commits for itself
+                plugin.toml:10: consume.pull_task_interval = "0ms": is out of range; write a time from "1ms" to "1day"
+            "#]],
         );
     }
 

@@ -98,14 +98,14 @@ fn listener(manifest: &Manifest, exported: &[ListenerKind]) -> Result<ListenerKi
         (None, [ListenerKind::Concurrent]) => Ok(ListenerKind::Concurrent),
         (None, [only]) => Err(Fault::new(
             format!(
-                "its {} listener is not available in this version",
+                "it is a plugin of kind {}, and the manifest does not say so",
                 only.name()
             ),
-            "build it for the world mqlet:listener/concurrent-listener",
+            format!("add listener = \"{}\"", only.name()),
         )),
         (None, _) => Err(Fault::new(
             format!("it exports several kinds of listener: {names}"),
-            "add listener = \"concurrent\"",
+            "add listener = with one of these, for example listener = \"concurrent\"",
         )),
     }
 }

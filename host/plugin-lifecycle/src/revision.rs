@@ -108,6 +108,7 @@ impl RevisionId {
             sum.update(bytes);
         };
         part(component.bytes());
+        part(manifest.kind().name().as_bytes());
         for (key, value) in manifest.settings() {
             part(key.as_bytes());
             part(value.as_bytes());
@@ -151,6 +152,12 @@ mod tests {
         RevisionId::new(Digest::of(component), &manifest.expect("valid"))
     }
 
+    fn of_kind(kind: &str) -> RevisionId {
+        let text = PLUGIN.replace("[[", &format!("listener = {kind:?}\n[["));
+        let manifest = Manifest::parse(Path::new("plugin.toml"), &text);
+        RevisionId::new(Digest::of(b"code"), &manifest.expect("valid"))
+    }
+
     #[test]
     fn digest_is_read_as_it_is_written() {
         let digest = Digest::of(b"abc");
@@ -180,6 +187,8 @@ mod tests {
             revision(b"code", "[consume]\nconsume_thread_max = 3\n")
         );
         assert_ne!(base, revision(b"other code", ""));
+        assert_ne!(base, of_kind("orderly"));
+        assert_eq!(base, of_kind("concurrent"));
         assert_ne!(base, revision(b"code", "[settings]\ngreeting = \"hi\"\n"));
         assert_ne!(base, revision(b"code", "[limits]\nmemory = \"64MiB\"\n"));
         assert_ne!(

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
+use consumer::pull_task::PullTaskCallback;
 use protocol::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -129,6 +130,11 @@ impl Plugin {
     /// The listener of its group, whatever revision serves.
     pub fn listener(&self) -> Arc<dyn MessageListener> {
         Arc::clone(&self.slot) as Arc<dyn MessageListener>
+    }
+
+    /// The pull task of its group, whatever revision serves.
+    pub fn pull_task(&self) -> Arc<dyn PullTaskCallback> {
+        Arc::clone(&self.slot) as Arc<dyn PullTaskCallback>
     }
 
     /// What serves, what comes, what ends.
@@ -306,7 +312,7 @@ impl Runner {
             Loaded::Compiled(compiled) => deployment.material.compiled = Some(compiled),
             Loaded::WarmedUp(listener) => {
                 let listener = Arc::new(listener);
-                let port = Arc::clone(&listener) as Arc<dyn MessageListener>;
+                let port = Arc::<ComponentListener>::clone(&listener);
                 let properties = self::properties::of(&deployment.manifest, &deployment.material);
                 let serving = Serving::new(generation, port).with_properties(properties);
                 let serving = Arc::new(serving);

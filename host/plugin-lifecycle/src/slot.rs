@@ -12,6 +12,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use consumer::listener::{
     CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
 };
+use consumer::pull_task::{
+    PullTaskCallback, PullTaskFuture, PullTaskRequest, PullTaskResult, QueuePuller,
+};
 use tokio::sync::Notify;
 
 use crate::event::Generation;
@@ -90,10 +93,38 @@ impl MessageListener for PluginSlot {
     }
 }
 
+impl PullTaskCallback for PluginSlot {
+    /// [`PullTaskResult::NotFinished`] when nothing serves or the revision is killed.
+    fn do_pull_task(
+        &self,
+        request: Arc<PullTaskRequest>,
+        puller: Arc<dyn QueuePuller>,
+        cancel: CancelSignal,
+    ) -> PullTaskFuture {
+        let Some(call) = self.enter() else {
+            return Box::pin(std::future::ready(PullTaskResult::NotFinished));
+        };
+        let result = call.0.listener.do_pull_task(request, puller, cancel);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                result = result => result,
+                () = call.0.killed() => PullTaskResult::NotFinished,
+            }
+        })
+    }
+}
+
+/// Both ports of the consumer: a plugin answers the one of its kind, and says so at the
+/// other.
+pub trait Listener: MessageListener + PullTaskCallback {}
+
+impl<T: MessageListener + PullTaskCallback> Listener for T {}
+
 /// A revision that serves or drains, and its calls under way.
 pub struct Serving {
     generation: Generation,
-    listener: Arc<dyn MessageListener>,
+    listener: Arc<dyn Listener>,
     properties: Vec<(String, String)>,
     calls: AtomicU64,
     is_killed: AtomicBool,
@@ -103,7 +134,7 @@ pub struct Serving {
 
 impl Serving {
     /// A revision without calls.
-    pub fn new(generation: Generation, listener: Arc<dyn MessageListener>) -> Self {
+    pub fn new(generation: Generation, listener: Arc<dyn Listener>) -> Self {
         Self {
             generation,
             listener,
@@ -183,7 +214,10 @@ mod tests {
     use std::time::Duration;
 
     use consumer::listener::{ConcurrentlyStatus, ConsumeMode, ConsumeRequestId, MessageModel};
-    use protocol::MessageQueue;
+    use consumer::pull_task::{
+        PullTaskId, QueuePull, QueuePullResult, QueuePullerError, QueuePullerFuture,
+    };
+    use protocol::{MessageQueue, QueueOffset};
     use tokio::sync::oneshot;
 
     use super::*;
@@ -215,6 +249,62 @@ mod tests {
         }
     }
 
+    impl PullTaskCallback for Held {
+        fn do_pull_task(
+            &self,
+            _: Arc<PullTaskRequest>,
+            _: Arc<dyn QueuePuller>,
+            _: CancelSignal,
+        ) -> PullTaskFuture {
+            let (answer, result) = oneshot::channel();
+            self.0.lock().expect("no panic").push(answer);
+            Box::pin(async move {
+                result.await.expect("answered by the test");
+                PullTaskResult::NextRun { after: None }
+            })
+        }
+    }
+
+    /// A queue that nobody asks.
+    struct NoQueue;
+
+    impl QueuePuller for NoQueue {
+        fn pull(&self, _: QueuePull) -> QueuePullerFuture<QueuePullResult> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+
+        fn fetch_consume_offset(&self) -> QueuePullerFuture<Option<QueueOffset>> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+
+        fn update_consume_offset(&self, _: QueueOffset) -> QueuePullerFuture<()> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+
+        fn min_offset(&self) -> QueuePullerFuture<QueueOffset> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+
+        fn max_offset(&self) -> QueuePullerFuture<QueueOffset> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+
+        fn search_offset(&self, _: u64) -> QueuePullerFuture<QueueOffset> {
+            Box::pin(async { Err(QueuePullerError::Released) })
+        }
+    }
+
+    fn run(slot: &PluginSlot) -> PullTaskFuture {
+        let request = Arc::new(PullTaskRequest {
+            id: PullTaskId(1),
+            consumer_group: "g".into(),
+            message_queue: MessageQueue::new("t", "b", 0),
+            message_model: MessageModel::Clustering,
+            consume_timeout: Duration::from_secs(60),
+        });
+        slot.do_pull_task(request, Arc::new(NoQueue), CancelSignal::default())
+    }
+
     fn request() -> Arc<ConsumeRequest> {
         Arc::new(ConsumeRequest {
             id: ConsumeRequestId(1),
@@ -231,7 +321,7 @@ mod tests {
 
     fn serving(number: u64) -> (Arc<Held>, Arc<Serving>) {
         let listener = Arc::new(Held::default());
-        let port: Arc<dyn MessageListener> = Arc::<Held>::clone(&listener);
+        let port: Arc<dyn Listener> = Arc::<Held>::clone(&listener);
         (listener, Arc::new(Serving::new(Generation(number), port)))
     }
 
@@ -303,6 +393,25 @@ mod tests {
     async fn empty_slot_finishes_nothing() {
         let call = PluginSlot::new().consume_message(request(), CancelSignal::default());
         assert_eq!(call.await, ConsumeResult::NotFinished);
+    }
+
+    #[tokio::test]
+    async fn run_of_a_pull_task_counts_as_a_call_and_ends_as_one() {
+        let slot = PluginSlot::new();
+        assert_eq!(run(&slot).await, PullTaskResult::NotFinished);
+        let (listener, serving) = serving(1);
+        slot.switch(Some(Arc::clone(&serving)));
+        let first = run(&slot);
+        assert_eq!(slot.calls(), 1);
+        listener.answer(DONE);
+        assert_eq!(first.await, PullTaskResult::NextRun { after: None });
+        let second = tokio::spawn(run(&slot));
+        slot.switch(None);
+
+        serving.kill();
+
+        assert_eq!(second.await.expect("no panic"), PullTaskResult::NotFinished);
+        serving.drained().await;
     }
 
     fn wait_for_drained(serving: Arc<Serving>) -> tokio::task::JoinHandle<()> {

@@ -4,6 +4,24 @@
 //! component really exports is looked up interface by interface (`GuestIndices`), so
 //! that one linker and one store type serve every kind of listener.
 
+/// Pulling alone takes owned values: an import's results cannot borrow, and with borrowed
+/// ones beside them the messages that are consumed would be of two types.
+pub(crate) mod scheduled_pull {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "
+            package mqlet:host;
+
+            world scheduled-pull-host {
+                import mqlet:listener/pull-consumer@0.1.0;
+                export mqlet:listener/pull-task@0.1.0;
+            }
+        ",
+        imports: { default: async },
+        exports: { default: async },
+    });
+}
+
 wasmtime::component::bindgen!({
     path: "../../wit",
     inline: "

@@ -23,9 +23,10 @@ pub const COMPONENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const PROBLEMS_MAX: usize = 50;
 
 /// What a component is, by what it exports.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum ListenerKind {
     /// Exports `mqlet:listener/concurrent`.
+    #[default]
     Concurrent,
     /// Exports `mqlet:listener/orderly`.
     Orderly,
@@ -34,12 +35,15 @@ pub enum ListenerKind {
 }
 
 impl ListenerKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Concurrent, Self::Orderly, Self::ScheduledPull];
+
     /// The word of the manifest's `listener`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Concurrent => "concurrent",
             Self::Orderly => "orderly",
-            Self::ScheduledPull => "pull-task",
+            Self::ScheduledPull => "scheduled-pull",
         }
     }
 }

@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 
 use consumer::listener::{ConsumeMessage, ConsumeRequest, MessageModel};
+use consumer::pull_task::PullTaskRequest;
 use protocol::message::Message;
 use protocol::message::properties::UNIQ_KEY;
 
 use crate::bindings::mqlet::listener::types as wit;
+use crate::bindings::scheduled_pull::mqlet::listener::types as pulled;
 
 /// What is the same for the whole request.
 pub(crate) fn context(request: &ConsumeRequest) -> wit::BatchContext<'_> {
@@ -15,6 +17,17 @@ pub(crate) fn context(request: &ConsumeRequest) -> wit::BatchContext<'_> {
         consumer_group: &request.consumer_group,
         topic: &request.topic,
         broker_name: &request.message_queue.broker_name,
+        queue_id: request.message_queue.queue_id,
+        broadcasting: request.message_model == MessageModel::Broadcasting,
+    }
+}
+
+/// What is the same for a whole run of a pull task.
+pub(crate) fn pull_context(request: &PullTaskRequest) -> pulled::BatchContext {
+    pulled::BatchContext {
+        consumer_group: request.consumer_group.to_string(),
+        topic: request.message_queue.topic.to_string(),
+        broker_name: request.message_queue.broker_name.to_string(),
         queue_id: request.message_queue.queue_id,
         broadcasting: request.message_model == MessageModel::Broadcasting,
     }
@@ -100,4 +113,25 @@ fn distance(whole: &[u8], part: &[u8]) -> u32 {
 /// Positions in a list that no guest could hold are cut; the list itself is refused.
 fn small(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+/// A message that a guest pulled: the same numbers in a type of their own.
+pub(crate) fn pulled_message(record: &wit::Message) -> pulled::Message {
+    let slice = |slice: wit::Slice| pulled::Slice {
+        offset: slice.offset,
+        size: slice.size,
+    };
+    pulled::Message {
+        message_id: slice(record.message_id),
+        body: slice(record.body),
+        properties: slice(record.properties),
+        queue_offset: record.queue_offset,
+        commit_log_offset: record.commit_log_offset,
+        born_timestamp_ms: record.born_timestamp_ms,
+        store_timestamp_ms: record.store_timestamp_ms,
+        reconsume_times: record.reconsume_times,
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        store_size: record.store_size,
+    }
 }

@@ -58,11 +58,8 @@ pub enum LoadError {
         reason: String,
     },
     /// The manifest asks for a listener that is not there.
-    #[error("the component exports no {} listener; it is refused", .0.name())]
+    #[error("the component is no {} plugin; it is refused", .0.name())]
     NoSuchListener(ListenerKind),
-    /// Recognised, and not to be run yet.
-    #[error("{} listeners come with a later version of mqlet", .0.name())]
-    NotYet(ListenerKind),
     /// The first instance could not be made, or its `init` failed.
     #[error("{0}")]
     FirstInstance(Box<FailureRecord>),

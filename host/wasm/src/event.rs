@@ -85,7 +85,7 @@ pub struct CallReport {
     pub revision: Arc<str>,
     /// Where its messages were pulled from.
     pub message_queue: MessageQueue,
-    /// Messages of the call.
+    /// Messages of the call; of a pull task, those that it pulled.
     pub messages: u32,
     /// Wall clock from entering the guest to its answer.
     pub wall: Duration,
@@ -156,6 +156,8 @@ pub enum Phase {
     Init,
     /// `consume-message`.
     Call,
+    /// `do-pull-task`.
+    PullTask,
     /// `lifecycle.shutdown`.
     Shutdown,
 }
@@ -166,6 +168,7 @@ impl fmt::Display for Phase {
             Self::Instantiate => "instantiate",
             Self::Init => "init",
             Self::Call => "consume-message",
+            Self::PullTask => "do-pull-task",
             Self::Shutdown => "shutdown",
         })
     }
@@ -242,11 +245,12 @@ pub struct FailureRecord {
     pub last_log_lines: Vec<LogLine>,
     /// Where its messages were pulled from; `None` while a plugin is loaded.
     pub message_queue: Option<MessageQueue>,
-    /// At most [`MESSAGE_IDS_MAX`].
+    /// At most [`MESSAGE_IDS_MAX`]; of a pull task, those of its last pull.
     pub message_ids: Vec<String>,
-    /// Messages of the call.
+    /// Messages of the call; of a pull task, those that it pulled.
     pub messages: u32,
-    /// Which attempt this was for its first message, from 1.
+    /// Which attempt this was for its first message, from 1; 0 for a
+    /// pull task, which has no attempts.
     pub attempt: u32,
     /// A message of a failed batch, alone: the batch was counted before.
     pub isolated: bool,

@@ -5,11 +5,12 @@
 mod call;
 mod logging;
 mod producer;
+pub(crate) mod pull_consumer;
 pub(crate) mod stdio;
 
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::{mqlet, wasi};
+use crate::bindings::{mqlet, scheduled_pull, wasi};
 use crate::store::State;
 
 /// The linker of an engine.
@@ -19,6 +20,10 @@ pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State
     mqlet::listener::types::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     mqlet::listener::call::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     mqlet::listener::producer::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    scheduled_pull::mqlet::listener::pull_consumer::add_to_linker::<State, HasSelf<State>>(
+        &mut linker,
+        |state| state,
+    )?;
     wasi::logging::logging::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     Ok(linker)
 }

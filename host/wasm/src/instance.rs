@@ -12,6 +12,8 @@ use wasmtime::component::Instance as GuestInstance;
 use crate::artefact::Artefact;
 use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
 use crate::bindings::mqlet::listener::types::BatchContext;
+use crate::bindings::scheduled_pull::exports::mqlet::listener::pull_task;
+use crate::bindings::scheduled_pull::mqlet::listener::types as pulled;
 use crate::component::ListenerKind;
 use crate::convert;
 use crate::deadline::{Budget, CallClock, Interruption, guarded};
@@ -23,7 +25,7 @@ use crate::log_lines::CallLines;
 use crate::outcome::{self, Answer};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
-use crate::store::{self, RunningCall, State};
+use crate::store::{self, RunningCall, RunningMessages, RunningPullTask, State};
 
 /// What `shutdown` may take: it is best effort, and somebody waits for it.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
@@ -59,7 +61,11 @@ pub(crate) struct Instance {
 enum Listener {
     Concurrent(concurrent::Guest),
     Orderly(orderly::Guest),
+    PullTask(pull_task::Guest),
 }
+
+/// What `do-pull-task` returned.
+pub(crate) type PullAnswer = Result<Option<u32>, String>;
 
 /// What a call took, whatever came of it.
 pub(crate) struct Taken {
@@ -256,18 +262,19 @@ impl Listener {
         linked: &Linked,
     ) -> wasmtime::Result<Self> {
         let kind = store.data().plugin.config.listener;
-        Ok(match (kind, &linked.concurrent, &linked.orderly) {
-            (ListenerKind::Concurrent, Some(indices), _) => {
+        let missing = || wasmtime::format_err!("no {} is exported", kind.name());
+        Ok(match kind {
+            ListenerKind::Concurrent => {
+                let indices = linked.concurrent.as_ref().ok_or_else(missing)?;
                 Self::Concurrent(indices.load(store, instance)?)
             }
-            (ListenerKind::Orderly, _, Some(indices)) => {
+            ListenerKind::Orderly => {
+                let indices = linked.orderly.as_ref().ok_or_else(missing)?;
                 Self::Orderly(indices.load(store, instance)?)
             }
-            _ => {
-                return Err(wasmtime::format_err!(
-                    "no {} listener is exported",
-                    kind.name()
-                ));
+            ListenerKind::ScheduledPull => {
+                let indices = linked.pull_task.as_ref().ok_or_else(missing)?;
+                Self::PullTask(indices.load(store, instance)?)
             }
         })
     }
@@ -296,19 +303,14 @@ impl Instance {
     /// Calls `consume-message`.
     pub(crate) async fn consume_message(
         &mut self,
-        call: RunningCall,
+        call: RunningMessages,
         messages: &convert::Messages,
         context: BatchContext<'_>,
         budget: Budget,
         slot: &mut RunSlot,
     ) -> Result<Answer, Interruption> {
         let auto_commit = call.request.mode == ConsumeMode::Orderly { auto_commit: true };
-        let state = self.store.data_mut();
-        state.call = Some(call);
-        let clock = Arc::clone(&state.clock);
-        self.store.set_epoch_deadline(1);
-        clock.arm(budget);
-        self.calls += 1;
+        let clock = self.begin(RunningCall::Messages(call), budget);
         let (records, data) = (&messages.records, &messages.data);
         let store = &mut self.store;
         let answer = match &self.listener {
@@ -322,9 +324,47 @@ impl Instance {
                 let answer = guarded(slot, &clock, guest).await;
                 answer.map(|answer| outcome::orderly(answer, auto_commit))
             }
+            Listener::PullTask(_) => Err(Interruption::Guest(wasmtime::format_err!(
+                "a pull task consumes no messages"
+            ))),
         };
         self.store.data_mut().call = None;
         answer
+    }
+
+    /// Calls `do-pull-task`; with it comes what the run did with its queue.
+    pub(crate) async fn do_pull_task(
+        &mut self,
+        task: RunningPullTask,
+        context: &pulled::BatchContext,
+        budget: Budget,
+        slot: &mut RunSlot,
+    ) -> (Result<PullAnswer, Interruption>, Option<RunningPullTask>) {
+        let clock = self.begin(RunningCall::PullTask(task), budget);
+        let store = &mut self.store;
+        let answer = match &self.listener {
+            Listener::PullTask(guest) => {
+                guarded(slot, &clock, guest.call_do_pull_task(store, context)).await
+            }
+            Listener::Concurrent(_) | Listener::Orderly(_) => Err(Interruption::Guest(
+                wasmtime::format_err!("a listener runs no pull task"),
+            )),
+        };
+        let task = match self.store.data_mut().call.take() {
+            Some(RunningCall::PullTask(task)) => Some(task),
+            Some(RunningCall::Messages(_)) | None => None,
+        };
+        (answer, task)
+    }
+
+    fn begin(&mut self, call: RunningCall, budget: Budget) -> Arc<CallClock> {
+        let state = self.store.data_mut();
+        state.call = Some(call);
+        let clock = Arc::clone(&state.clock);
+        self.store.set_epoch_deadline(1);
+        clock.arm(budget);
+        self.calls += 1;
+        clock
     }
 
     /// What the call that just ended took.
@@ -342,7 +382,11 @@ impl Instance {
 
     /// The record of the call that just failed.
     pub(crate) fn record(&mut self, interruption: Interruption, budget: Budget) -> FailureRecord {
-        outcome::interrupted(self.store.data_mut(), Phase::Call, interruption, budget)
+        let phase = match self.listener {
+            Listener::Concurrent(_) | Listener::Orderly(_) => Phase::Call,
+            Listener::PullTask(_) => Phase::PullTask,
+        };
+        outcome::interrupted(self.store.data_mut(), phase, interruption, budget)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

@@ -7,7 +7,7 @@
 //! 2. [`Engine::compile`] makes an [`Artefact`] of it, which can be kept (`engine.rs`).
 //! 3. [`ComponentListener::load`] links it, makes the first instance and runs `init`
 //!    (`instance.rs`, `store.rs`, `limits.rs`).
-//! 4. The listener answers `consumer`'s port `MessageListener` (`listener.rs`): it takes
+//! 4. The listener answers `consumer`'s ports `MessageListener` and `PullTaskCallback` (`listener.rs`): it takes
 //!    an instance (`instance_pool.rs`) and a run slot (`run_slots.rs`), calls the guest
 //!    under two guards (`deadline.rs`), and turns what it did into outcomes
 //!    (`outcome.rs`).
@@ -44,6 +44,7 @@ pub use event::{
     AnswerProblem, CallReport, Event, FailureKind, FailureRecord, LogLevel, LogLine, LogSource,
     MESSAGE_IDS_MAX, Observer, Phase, RecycleReason,
 };
+pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};
 pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
 pub use listener::ComponentListener;
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};

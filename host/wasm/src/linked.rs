@@ -6,6 +6,7 @@ use wasmtime::component::InstancePre;
 
 use crate::artefact::Artefact;
 use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
+use crate::bindings::scheduled_pull::exports::mqlet::listener::pull_task;
 use crate::component::ListenerKind;
 use crate::engine::Allocator;
 use crate::error::LoadError;
@@ -16,6 +17,7 @@ pub(crate) struct Linked {
     pub(crate) pre: InstancePre<State>,
     pub(crate) concurrent: Option<concurrent::GuestIndices>,
     pub(crate) orderly: Option<orderly::GuestIndices>,
+    pub(crate) pull_task: Option<pull_task::GuestIndices>,
     pub(crate) lifecycle: Option<lifecycle::GuestIndices>,
 }
 
@@ -38,6 +40,7 @@ impl Allocator {
         Ok(Linked {
             concurrent: concurrent::GuestIndices::new(&pre).ok(),
             orderly: orderly::GuestIndices::new(&pre).ok(),
+            pull_task: pull_task::GuestIndices::new(&pre).ok(),
             lifecycle: lifecycle::GuestIndices::new(&pre).ok(),
             pre,
         })
@@ -50,7 +53,7 @@ impl Linked {
         match kind {
             ListenerKind::Concurrent => self.concurrent.is_some(),
             ListenerKind::Orderly => self.orderly.is_some(),
-            ListenerKind::ScheduledPull => false,
+            ListenerKind::ScheduledPull => self.pull_task.is_some(),
         }
     }
 

@@ -1,12 +1,13 @@
-//! `ComponentListener`: the consumer's port for one revision of one plugin.
+//! `ComponentListener`: the consumer's ports for one revision of one plugin.
 //!
 //! What becomes of a request depends on the kind of listener: `concurrently.rs`,
-//! `orderly.rs`. Every call is made in an instance of its own for as long as it runs
+//! `orderly.rs`; runs of a pull task are `pull_task.rs`. Every call is made in an instance of its own for as long as it runs
 //! (`call.rs`). Dropping a future of the port kills the call and drops the instance.
 
 mod call;
 mod concurrently;
 mod orderly;
+mod pull_task;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use consumer::listener::{
     MessageListener, OrderlyStatus,
 };
 use consumer::publish::MessageProducer;
+use consumer::pull_task::{PullTaskCallback, PullTaskFuture, PullTaskRequest, QueuePuller};
 
 use crate::artefact::Artefact;
 use crate::component::ListenerKind;
@@ -58,9 +60,6 @@ impl ComponentListener {
         producer: Arc<dyn MessageProducer>,
         observer: Observer,
     ) -> Result<Self, LoadError> {
-        if config.listener == ListenerKind::ScheduledPull {
-            return Err(LoadError::NotYet(config.listener));
-        }
         let plugin = Arc::new(Plugin::new(config, producer, observer));
         let maker = Maker::new(engine, artefact, &plugin)?;
         let pool = Arc::new(InstancePool::new(engine, &plugin, maker));
@@ -127,5 +126,17 @@ impl MessageListener for ComponentListener {
                 }
             }
         })
+    }
+}
+
+impl PullTaskCallback for ComponentListener {
+    fn do_pull_task(
+        &self,
+        request: Arc<PullTaskRequest>,
+        puller: Arc<dyn QueuePuller>,
+        cancel: CancelSignal,
+    ) -> PullTaskFuture {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.do_pull_task(&request, puller, cancel).await })
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest};
+use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest, MessageRun};
+use consumer::pull_task::QueuePuller;
 use wasmtime::Store;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
@@ -22,13 +23,36 @@ pub(crate) struct State {
     pub(crate) memory: MemoryLimiter,
     pub(crate) table: ResourceTable,
     pub(crate) lines: Arc<LogLines>,
-    /// Set while `consume-message` runs.
+    /// Set while `consume-message` or `do-pull-task` runs.
     pub(crate) call: Option<RunningCall>,
     wasi: WasiCtx,
 }
 
 /// What `mqlet:listener/call` may be asked about.
-pub(crate) struct RunningCall {
+pub(crate) enum RunningCall {
+    Messages(RunningMessages),
+    PullTask(RunningPullTask),
+}
+
+impl RunningCall {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Messages(call) => call.cancel.is_cancelled(),
+            Self::PullTask(task) => task.cancel.is_cancelled(),
+        }
+    }
+
+    /// The message at this position of the call; of a pull task, of its last pull.
+    pub(crate) fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
+        match self {
+            Self::Messages(call) => call.message(index),
+            Self::PullTask(task) => task.last_pull().nth(index),
+        }
+    }
+}
+
+/// Some messages of a request.
+pub(crate) struct RunningMessages {
     pub(crate) request: Arc<ConsumeRequest>,
     pub(crate) cancel: CancelSignal,
     /// Where the call begins in its request.
@@ -37,12 +61,29 @@ pub(crate) struct RunningCall {
     pub(crate) messages: usize,
 }
 
-impl RunningCall {
-    /// The message at this position of the call.
-    pub(crate) fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
+impl RunningMessages {
+    fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
         (index < self.messages)
             .then(|| self.request.iter().nth(self.first + index))
             .flatten()
+    }
+}
+
+/// One run of a pull task.
+pub(crate) struct RunningPullTask {
+    pub(crate) puller: Arc<dyn QueuePuller>,
+    pub(crate) cancel: CancelSignal,
+    /// What was asked of the queue so far.
+    pub(crate) questions: u32,
+    /// Messages of all pulls.
+    pub(crate) pulled: u32,
+    /// Those of the last one that the guest got.
+    pub(crate) last_pull: Vec<MessageRun>,
+}
+
+impl RunningPullTask {
+    pub(crate) fn last_pull(&self) -> impl Iterator<Item = ConsumeMessage<'_>> {
+        self.last_pull.iter().flat_map(MessageRun::iter)
     }
 }
 

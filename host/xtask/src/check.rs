@@ -12,9 +12,11 @@ use anyhow::{Result, bail, ensure};
 use crate::{guests, process, repository, simulate};
 
 /// Workspaces beside the host's: their folder and whether they have native tests.
-const SIDE_WORKSPACES: [(&str, bool); 4] = [
+const SIDE_WORKSPACES: [(&str, bool); 6] = [
     ("guest-sdk/rust", true),
     ("plugins/hello/rust", true),
+    ("plugins/order-ledger/rust", true),
+    ("plugins/pull-window/rust", true),
     ("tests/guests", false),
     ("tests/fuzz", false),
 ];

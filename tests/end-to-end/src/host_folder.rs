@@ -41,6 +41,26 @@ impl HostFolder {
         self.with_plugin_in("plugins", name, component, more)
     }
 
+    /// Adds a plugin of another kind that consumes the topic of its name; `more` are
+    /// further tables of its manifest.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_plugin_of_kind(self, kind: &str, name: &str, component: &Path, more: &str) -> Self {
+        let head = match kind {
+            "scheduled-pull" => "",
+            _ => "consume_from_where = \"first_offset\"\n",
+        };
+        let manifest = format!(
+            "name = {name:?}\ncomponent = {component:?}\nlistener = {kind:?}\n{head}\
+             consumer_group = \"{name}-group\"\n[[subscription]]\ntopic = {name:?}\n{more}\n"
+        );
+        let file = self.folder.path().join(format!("plugins/{name}.toml"));
+        fs::write(file, manifest).expect("a folder of ours");
+        self
+    }
+
     fn with_plugin_in(self, folder: &str, name: &str, component: &Path, more: &str) -> Self {
         let manifest = format!(
             "name = {name:?}\ncomponent = {component:?}\nconsumer_group = \"{name}-group\"\n\

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::mem;
 
+use super::{TestMessage, records};
 use crate::bindings::mqlet::listener::producer::{OutgoingMessage, SendError};
 use crate::log::Level;
 
@@ -50,6 +51,19 @@ struct Host {
     log: Vec<(Level, String, String)>,
     sent: Vec<SentMessage>,
     refusal: Option<SendError>,
+    /// Set while a pull task runs.
+    queue: Option<PulledQueue>,
+}
+
+/// The queue of a running pull task.
+#[derive(Clone, Debug)]
+pub(super) struct PulledQueue {
+    pub(super) min_offset: u64,
+    /// In offset order, without gaps.
+    pub(super) messages: Vec<TestMessage>,
+    pub(super) consume_offset: Option<u64>,
+    /// Why nothing can be asked for.
+    pub(super) failure: Option<String>,
 }
 
 thread_local! {
@@ -74,6 +88,16 @@ pub(super) fn end() -> (Vec<(Level, String, String)>, Vec<SentMessage>) {
         host.messages = 0;
         (mem::take(&mut host.log), mem::take(&mut host.sent))
     })
+}
+
+pub(super) fn begin_pull_task(queue: PulledQueue) {
+    begin(0);
+    HOST.with_borrow_mut(|host| host.queue = Some(queue));
+}
+
+/// The queue as the task left it.
+pub(super) fn end_pull_task() -> Option<PulledQueue> {
+    HOST.with_borrow_mut(|host| host.queue.take())
 }
 
 pub(crate) fn log(level: Level, context: &str, text: &str) {
@@ -149,5 +173,115 @@ pub(crate) mod producer {
 
     pub(crate) fn send_oneway(message: &OutgoingMessage) -> Result<(), SendError> {
         send(message).map(drop)
+    }
+}
+
+pub(crate) mod pull_consumer {
+    use super::{HOST, Host, NOW_MS, PulledQueue, TestMessage, records};
+    use crate::bindings::scheduled_pull::mqlet::listener::pull_consumer::{PullResult, PullStatus};
+    use crate::message::Properties;
+
+    /// As the host has it.
+    const MESSAGES_MAX: u32 = 1024;
+
+    fn with_queue<T>(ask: impl FnOnce(&mut PulledQueue) -> T) -> Result<T, String> {
+        HOST.with_borrow_mut(|host| match host {
+            Host { queue: None, .. } => Err("no pull task is running".to_owned()),
+            Host {
+                queue: Some(queue), ..
+            } => match &queue.failure {
+                Some(failure) => Err(failure.clone()),
+                None => Ok(ask(queue)),
+            },
+        })
+    }
+
+    pub(crate) fn pull(
+        sub_expression: &str,
+        offset: u64,
+        messages_max: u32,
+    ) -> Result<PullResult, String> {
+        if !(1..=MESSAGES_MAX).contains(&messages_max) {
+            return Err(format!(
+                "max-messages is {messages_max}; it must be 1 to {MESSAGES_MAX}"
+            ));
+        }
+        let result = with_queue(|queue| answer(queue, sub_expression, offset, messages_max))?;
+        HOST.with_borrow_mut(|host| host.messages = result.messages.len());
+        Ok(result)
+    }
+
+    fn answer(queue: &PulledQueue, expression: &str, offset: u64, messages_max: u32) -> PullResult {
+        let min_offset = queue.min_offset;
+        let max_offset = min_offset + queue.messages.len() as u64;
+        let result = |status, next_begin_offset, found: Vec<(u64, TestMessage)>| {
+            let (messages, data) = records(found);
+            PullResult {
+                status,
+                next_begin_offset,
+                min_offset,
+                max_offset,
+                messages,
+                data,
+            }
+        };
+        if offset < min_offset {
+            return result(PullStatus::OffsetIllegal, min_offset, Vec::new());
+        }
+        if offset > max_offset {
+            return result(PullStatus::OffsetIllegal, max_offset, Vec::new());
+        }
+        if offset == max_offset {
+            return result(PullStatus::NoNewMessage, offset, Vec::new());
+        }
+        let all = (min_offset..).zip(&queue.messages);
+        let found: Vec<_> = all
+            .filter(|(place, message)| *place >= offset && matches(expression, message))
+            .take(messages_max as usize)
+            .map(|(place, message)| (place, message.clone()))
+            .collect();
+        match found.last() {
+            // The broker reads on to the end while nothing matches.
+            None => result(PullStatus::NoMatchedMessage, max_offset, found),
+            Some((last, _)) if found.len() == messages_max as usize => {
+                result(PullStatus::Found, last + 1, found)
+            }
+            Some(_) => result(PullStatus::Found, max_offset, found),
+        }
+    }
+
+    fn matches(expression: &str, message: &TestMessage) -> bool {
+        let mut tags = Properties::new(&message.properties).filter(|(name, _)| *name == "TAGS");
+        let tag = tags.next().map(|(_, tag)| tag);
+        expression == "*" || expression.split("||").any(|one| Some(one.trim()) == tag)
+    }
+
+    pub(crate) fn fetch_consume_offset() -> Result<Option<u64>, String> {
+        with_queue(|queue| queue.consume_offset)
+    }
+
+    pub(crate) fn update_consume_offset(offset: u64) -> Result<(), String> {
+        with_queue(|queue| queue.consume_offset = Some(offset))
+    }
+
+    pub(crate) fn min_offset() -> Result<u64, String> {
+        with_queue(|queue| queue.min_offset)
+    }
+
+    pub(crate) fn max_offset() -> Result<u64, String> {
+        with_queue(|queue| queue.min_offset + queue.messages.len() as u64)
+    }
+
+    /// Every message was stored at the one time there is.
+    pub(crate) fn search_offset(timestamp_ms: u64) -> Result<u64, String> {
+        with_queue(|queue| {
+            let later = timestamp_ms > NOW_MS;
+            let messages = if later {
+                queue.messages.len() as u64
+            } else {
+                0
+            };
+            queue.min_offset + messages
+        })
     }
 }

@@ -8,6 +8,7 @@ use plugin_lifecycle::manifest::folder;
 use plugin_lifecycle::preflight::{self, Preflight};
 use plugin_lifecycle::{Manifest, Problem, Problems};
 use serde::Serialize;
+use wasm::ListenerKind;
 
 use crate::cli::{GlobalArguments, HostArguments};
 use crate::config::problem::ProblemView;
@@ -155,6 +156,9 @@ struct PluginView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
     plugin: &'a str,
+    listener: &'static str,
+    #[serde(skip)]
+    kind: ListenerKind,
     file: String,
     consumer_group: &'a str,
     topics: Vec<String>,
@@ -170,6 +174,8 @@ impl<'a> PluginView<'a> {
         Self {
             tenant,
             plugin: manifest.name().as_str(),
+            listener: found.listener.name(),
+            kind: found.listener,
             file: manifest.file().display().to_string(),
             consumer_group: manifest.consumer_group(),
             topics: group
@@ -189,8 +195,13 @@ impl<'a> PluginView<'a> {
             .tenant
             .map(|tenant| format!("{tenant}/"))
             .unwrap_or_default();
+        let (verb, how) = match self.kind {
+            ListenerKind::Concurrent => ("consumes", ""),
+            ListenerKind::Orderly => ("consumes", " in order"),
+            ListenerKind::ScheduledPull => ("pulls", ""),
+        };
         format!(
-            "{}: plugin \"{tenant}{}\" consumes {} as {}, revision {} of {}",
+            "{}: plugin \"{tenant}{}\" {verb} {}{how} as {}, revision {} of {}",
             self.file,
             self.plugin,
             self.topics.join(", "),

@@ -1,6 +1,7 @@
 //! `mqlet dev`: one plugin against an embedded broker, rebuilt and reloaded on save.
 
 mod outcomes;
+mod pulls;
 mod samples;
 mod session;
 mod watch;

@@ -2,15 +2,18 @@
 
 mod input;
 mod producer;
+mod queue;
 mod report;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use consumer::GroupConfig;
 use consumer::listener::{CancelSignal, ConsumeRequest};
+use consumer::pull_task::{PullTaskId, PullTaskRequest};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::manifest::folder;
 use plugin_lifecycle::runner::LOADS_MAX;
@@ -23,6 +26,7 @@ use crate::config::{self, HostConfig, overrides};
 use crate::exit::{self, Exit, Refused};
 use crate::output::Output;
 use producer::NotedProducer;
+use queue::MemoryQueue;
 use report::Report;
 
 /// Call a plugin with a message or a batch; no broker
@@ -34,6 +38,10 @@ Calls a plugin once, with one message or with a batch, inside the limits of its 
 without a broker; what it sends is shown and goes nowhere. Prints the outcome of each
 message, the time, CPU time and memory of the call, and the plugin's log lines. Ends with 5
 when an outcome is not \"done\".
+
+An orderly plugin gets the messages of a queue in order, up to the first that it suspends. A
+pull task runs once for each queue that the messages are of, with them as its content and no
+offset committed.
 
 The messages come from --body, from --message, or from standard input, one body a line.
 Nothing is built: the component has to be there (\"mqlet dev\" builds it).
@@ -100,7 +108,7 @@ pub(crate) fn execute(
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut report = runtime.block_on(invoke(&host, manifest, &requests))?;
+    let mut report = runtime.block_on(invoke(&host, manifest, &group, &requests))?;
     for (number, message) in messages.iter().enumerate() {
         if let Some(why) = input::not_delivered(message, &group) {
             report.notes.push(format!(
@@ -121,6 +129,7 @@ pub(crate) fn execute(
 async fn invoke(
     host: &HostConfig,
     manifest: Manifest,
+    group: &GroupConfig,
     requests: &[Arc<ConsumeRequest>],
 ) -> anyhow::Result<Report> {
     let events: Arc<Mutex<Events>> = Arc::default();
@@ -142,10 +151,11 @@ async fn invoke(
     if let Some((_, revision)) = plugin.status().active {
         report.revision = revision.to_string();
     }
-    let listener = plugin.listener();
     for request in requests {
-        let call = listener.consume_message(Arc::clone(request), CancelSignal::default());
-        report.add_result(request, &call.await);
+        match group.pull_task_interval() {
+            None => consume(&plugin, request, &mut report).await,
+            Some(interval) => run_task(&plugin, request, interval, &mut report).await,
+        }
     }
     plugin
         .stop(tokio::time::Instant::now() + host.drain_timeout)
@@ -165,6 +175,34 @@ async fn invoke(
         .into_iter()
         .for_each(|message| report.add_sent(message));
     Ok(report)
+}
+
+async fn consume(plugin: &Plugin, request: &Arc<ConsumeRequest>, report: &mut Report) {
+    let listener = plugin.listener();
+    let call = listener.consume_message(Arc::clone(request), CancelSignal::default());
+    report.add_result(request, &call.await);
+}
+
+/// One run of a pull task for the queue that a request is of.
+async fn run_task(
+    plugin: &Plugin,
+    request: &Arc<ConsumeRequest>,
+    interval: Duration,
+    report: &mut Report,
+) {
+    let queue = Arc::new(MemoryQueue::new(request));
+    let task = PullTaskRequest {
+        id: PullTaskId(request.id.0),
+        consumer_group: Arc::clone(&request.consumer_group),
+        message_queue: request.message_queue.clone(),
+        message_model: request.message_model,
+        consume_timeout: request.consume_timeout,
+    };
+    let puller = Arc::<MemoryQueue>::clone(&queue);
+    let run = plugin
+        .pull_task()
+        .do_pull_task(Arc::new(task), puller, CancelSignal::default());
+    report.add_run(request, &queue, &run.await, interval);
 }
 
 /// What observers heard, in order.

@@ -8,8 +8,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use consumer::config::{
     AllocateMessageQueueStrategy, ConsumeFromWhere, GroupConfig, GroupConfigBuilder,
 };
+use consumer::listener::ConsumeMode;
 use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError};
 use protocol::topic::{self, NameError};
+use wasm::ListenerKind;
 
 use super::broadcasting;
 use crate::document::Section;
@@ -18,11 +20,18 @@ use crate::value::Value;
 
 /// RocketMQ's own bound for `consumeTimeout`.
 const CONSUME_TIMEOUT_MAX: Duration = Duration::from_secs(180 * 60);
+/// RocketMQ's `consumeMessageBatchMaxSize`: with more, one failure repeats the batch.
+const ORDERLY_BATCH: u32 = 1;
+/// A queue that is looked at less often is forgotten.
+const PULL_TASK_INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// RocketMQ's own bound for `suspendCurrentQueueTimeMillis`.
 const SUSPEND_MAX: Duration = Duration::from_secs(30);
 
 /// The group's name and configuration; `None` only beside a problem.
-pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder)> {
+pub(super) fn read(
+    root: &Section<'_, '_>,
+    kind: ListenerKind,
+) -> Option<(String, GroupConfigBuilder)> {
     let consumer_group = root.required("consumer_group", "\"hello-group\"", |value| {
         let group = value.text()?;
         topic::check_group_name(group).map_err(|error| name_fault(&error))?;
@@ -41,7 +50,7 @@ pub(super) fn read(root: &Section<'_, '_>) -> Option<(String, GroupConfigBuilder
         .fold(builder, GroupConfigBuilder::subscription);
     let section = root.section("consume");
     let builder = broadcasting::read(root, &section, message_model, builder);
-    let builder = consume(section, builder);
+    let builder = consume(Consume::new(section, kind), builder);
 
     if let Err(error) = builder.clone().build() {
         // Names and subscriptions have been reported above, with their line.
@@ -200,11 +209,70 @@ pub(super) fn check_topic(topic: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn consume(section: Section<'_, '_>, mut builder: GroupConfigBuilder) -> GroupConfigBuilder {
+/// Keys of `[consume]` that mean something to some kinds of plugins only.
+const KEYS_OF_KINDS: &[(&str, &[ListenerKind])] = &[
+    ("consume_message_batch_max_size", LISTENERS),
+    ("max_reconsume_times", LISTENERS),
+    ("pull_batch_size", LISTENERS),
+    ("pull_batch_size_in_bytes", LISTENERS),
+    ("pull_threshold_for_queue", LISTENERS),
+    ("pull_threshold_size_for_queue", LISTENERS),
+    ("consume_concurrently_max_span", &[ListenerKind::Concurrent]),
+    ("suspend_current_queue_time", &[ListenerKind::Orderly]),
+    ("auto_commit", &[ListenerKind::Orderly]),
+    ("pull_task_interval", &[ListenerKind::ScheduledPull]),
+];
+const LISTENERS: &[ListenerKind] = &[ListenerKind::Concurrent, ListenerKind::Orderly];
+
+/// `[consume]`, as a kind of plugin reads it.
+struct Consume<'d, 't> {
+    section: Section<'d, 't>,
+    kind: ListenerKind,
+}
+
+impl<'d, 't> Consume<'d, 't> {
+    fn new(section: Section<'d, 't>, kind: ListenerKind) -> Self {
+        Self { section, kind }
+    }
+
+    /// A value, or nothing beside a problem where the key belongs to another kind.
+    fn optional<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(Value<'_>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        let of_kinds = KEYS_OF_KINDS.iter().find(|(of_kinds, _)| *of_kinds == key);
+        match of_kinds {
+            Some((_, kinds)) if !kinds.contains(&self.kind) => {
+                self.section.refused(key, self.of_another_kind(kinds));
+                None
+            }
+            _ => self.section.optional(key, read),
+        }
+    }
+
+    fn of_another_kind(&self, kinds: &[ListenerKind]) -> Fault {
+        let remedy = match (self.kind, kinds) {
+            (ListenerKind::ScheduledPull, _) => {
+                "remove it: a pull task pulls, retries and commits for itself".to_owned()
+            }
+            (_, [only]) => format!("remove it, or set listener = \"{}\"", only.name()),
+            _ => "remove it".to_owned(),
+        };
+        Fault::new(
+            format!("has no meaning while listener is \"{}\"", self.kind.name()),
+            remedy,
+        )
+    }
+}
+
+fn consume(section: Consume<'_, '_>, mut builder: GroupConfigBuilder) -> GroupConfigBuilder {
+    let kind = section.kind;
     let count = |key| section.optional(key, |value| value.count_u32());
     let time =
         |key, max| section.optional(key, |value| value.duration(Duration::from_millis(1)..=max));
-    if let Some(value) = count("consume_message_batch_max_size") {
+    let batch = count("consume_message_batch_max_size");
+    if let Some(value) = batch.or((kind == ListenerKind::Orderly).then_some(ORDERLY_BATCH)) {
         builder = builder.consume_message_batch_max_size(value);
     }
     if let Some(value) = count("consume_thread_max") {
@@ -213,21 +281,26 @@ fn consume(section: Section<'_, '_>, mut builder: GroupConfigBuilder) -> GroupCo
     if let Some(value) = time("consume_timeout", CONSUME_TIMEOUT_MAX) {
         builder = builder.consume_timeout(value);
     }
-    if let Some(value) = section.optional("max_reconsume_times", max_reconsume_times) {
+    let attempts = section.optional("max_reconsume_times", |value| {
+        max_reconsume_times(value, kind)
+    });
+    if let Some(value) = attempts.flatten() {
         builder = builder.max_reconsume_times(value);
     }
     if let Some(value) = time("suspend_current_queue_time", SUSPEND_MAX) {
         builder = builder.suspend_current_queue_time(value);
     }
-    section.optional("auto_commit", |value| {
-        if value.boolean()? {
-            Ok(())
-        } else {
-            Err(Fault::not_available(
-                "remove it: only orderly listeners commit for themselves",
-            ))
+    let auto_commit = section.optional("auto_commit", |value| value.boolean());
+    let interval = time("pull_task_interval", PULL_TASK_INTERVAL_MAX);
+    builder = match kind {
+        ListenerKind::Concurrent => builder,
+        ListenerKind::Orderly => builder.mode(ConsumeMode::Orderly {
+            auto_commit: auto_commit.unwrap_or(true),
+        }),
+        ListenerKind::ScheduledPull => {
+            builder.pull_task_interval(interval.unwrap_or(GroupConfig::PULL_TASK_INTERVAL))
         }
-    });
+    };
     if let Some(value) = count("pull_batch_size") {
         builder = builder.pull_batch_size(value);
     }
@@ -249,17 +322,21 @@ fn consume(section: Section<'_, '_>, mut builder: GroupConfigBuilder) -> GroupCo
     if let Some(value) = count("consume_concurrently_max_span") {
         builder = builder.consume_concurrently_max_span(value);
     }
-    section.refuse_unknown();
+    section.section.refuse_unknown();
     builder
 }
 
-fn max_reconsume_times(value: Value<'_>) -> Result<u32, Fault> {
+/// `None` is for ever.
+fn max_reconsume_times(value: Value<'_>, kind: ListenerKind) -> Result<Option<u32>, Fault> {
     match value {
-        Value::Toml(toml::de::DeValue::String(text)) if text == "forever" => Err(Fault::new(
-            "is for orderly listeners, which are not available in this version",
-            "write a number, for example 16; messages that fail more often become dead letters",
-        )),
-        _ => value.count_u32(),
+        Value::Toml(toml::de::DeValue::String(text)) if text == "forever" => match kind {
+            ListenerKind::Orderly => Ok(None),
+            ListenerKind::Concurrent | ListenerKind::ScheduledPull => Err(Fault::new(
+                "is for orderly listeners, where skipping a message would break the order",
+                "write a number, for example 16; messages that fail more often become dead letters",
+            )),
+        },
+        _ => value.count_u32().map(Some),
     }
 }
 

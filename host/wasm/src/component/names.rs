@@ -108,10 +108,7 @@ impl<'a> Import<'a> {
         }
         match interface {
             // `types` has no functions; it is imported for its records.
-            "types" | "call" | "producer" => None,
-            "pull-consumer" => {
-                Some(self.unknown("only a pull task may have it, and those come with a later version"))
-            }
+            "types" | "call" | "producer" | "pull-consumer" => None,
             _ => Some(self.unknown("there is no such interface in the contract; build the plugin with an SDK of this version")),
         }
     }

@@ -134,7 +134,7 @@ impl ComponentProblem {
                 "build it for WASI 0.2 with synchronous exports (componentize-qjs: --sync)".into()
             }
             Self::NoListener { .. } => {
-                "build it for the world mqlet:listener/concurrent-listener".into()
+                "build it for one of the worlds concurrent-listener, orderly-listener and scheduled-pull of mqlet:listener".into()
             }
             Self::Version { newer: true, .. } => {
                 "update mqlet, or build the plugin with an older SDK".into()

@@ -20,9 +20,7 @@ impl Host for State {
     }
 
     fn cancelled(&mut self) -> bool {
-        self.call
-            .as_ref()
-            .is_some_and(|call| call.cancel.is_cancelled())
+        self.call.as_ref().is_some_and(|call| call.is_cancelled())
     }
 
     fn revision(&mut self) -> String {

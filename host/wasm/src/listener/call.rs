@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use consumer::listener::{CancelSignal, ConsumeRequest};
+use protocol::MessageQueue;
 
 use super::Shared;
 use crate::convert;
@@ -14,7 +15,7 @@ use crate::instance::{Instance, NoInstance};
 use crate::outcome::{self, Answer, Status};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
-use crate::store::RunningCall;
+use crate::store::RunningMessages;
 
 /// A request whose instance could not be made is given back after so long: its messages
 /// are not at fault, and trying at once again would be a loop.
@@ -66,15 +67,11 @@ impl Shared {
             compute: self.plugin.config.limits.compute_time,
             wall: request.consume_timeout,
         };
-        let mut unfinished = Unfinished {
-            plugin: &self.plugin,
-            messages: count(part.messages),
-            is_over: false,
-        };
+        let mut unfinished = Unfinished::new(&self.plugin, count(part.messages));
         let answer = {
             let consumed = request.iter().skip(part.first).take(part.messages);
             let messages = convert::Messages::of(consumed);
-            let call = RunningCall {
+            let call = RunningMessages {
                 request: Arc::clone(request),
                 cancel: cancel.clone(),
                 first: part.first,
@@ -116,19 +113,32 @@ impl Shared {
                 problem: problem.clone(),
             });
         }
+        self.tell_finished(
+            Finished {
+                message_queue: &request.message_queue,
+                messages: count(part.messages),
+                waited,
+                error: answer.error.clone(),
+            },
+            instance,
+        );
+    }
+
+    /// Tells of a call that came back.
+    pub(super) fn tell_finished(&self, call: Finished<'_>, instance: &mut Instance) {
         let taken = instance.taken();
         self.plugin.emit(&Event::CallFinished(CallReport {
             plugin: self.plugin.name(),
             revision: self.plugin.revision(),
-            message_queue: request.message_queue.clone(),
-            messages: count(part.messages),
+            message_queue: call.message_queue.clone(),
+            messages: call.messages,
             wall: taken.wall,
             computed: taken.computed,
-            waited,
+            waited: call.waited,
             memory_bytes: taken.memory_bytes,
             log_lines: taken.lines.lines,
             log_lines_dropped: taken.lines.dropped,
-            error: answer.error.clone(),
+            error: call.error,
         }));
     }
 
@@ -156,23 +166,46 @@ impl Shared {
     }
 
     fn tell_no_instance(&self, request: &ConsumeRequest, part: Part, no_instance: NoInstance) {
-        let record = match no_instance {
+        let record = self.no_instance(no_instance);
+        self.tell_failed(request, part, record);
+    }
+
+    /// The record of an instance that could not be made.
+    pub(super) fn no_instance(&self, no_instance: NoInstance) -> FailureRecord {
+        match no_instance {
             NoInstance::Failed(record) => *record,
             NoInstance::Contract(reason) => outcome::no_instance(
                 &self.plugin,
                 FailureKind::NoInstance(reason),
                 Duration::ZERO,
             ),
-        };
-        self.tell_failed(request, part, record);
+        }
     }
 }
 
+/// What is known of a call that came back, beside what its instance knows.
+pub(super) struct Finished<'a> {
+    pub(super) message_queue: &'a MessageQueue,
+    pub(super) messages: u32,
+    pub(super) waited: Duration,
+    pub(super) error: Option<String>,
+}
+
 /// Tells of a call whose future was dropped while it ran.
-struct Unfinished<'a> {
+pub(super) struct Unfinished<'a> {
     plugin: &'a Plugin,
     messages: u32,
-    is_over: bool,
+    pub(super) is_over: bool,
+}
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn new(plugin: &'a Plugin, messages: u32) -> Self {
+        Self {
+            plugin,
+            messages,
+            is_over: false,
+        }
+    }
 }
 
 impl Drop for Unfinished<'_> {

@@ -16,4 +16,5 @@ mod logging;
 mod neighbours;
 mod orderly;
 mod pools;
+mod pull_task;
 mod support;

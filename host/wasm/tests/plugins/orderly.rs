@@ -294,6 +294,11 @@ async fn rust_guest_obeys_the_contract() {
 }
 
 #[tokio::test]
+async fn sdk_guest_obeys_the_contract() {
+    obeys_the_contract("sdk_orderly").await;
+}
+
+#[tokio::test]
 async fn c_guest_obeys_the_contract() {
     obeys_the_contract("orderly_c").await;
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use consumer::GroupConfig;
 use consumer::listener::{
-    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeRequest, ConsumeResult,
-    MessageListener, MessageOutcome,
+    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeMode, ConsumeRequest, ConsumeResult,
+    MessageListener, MessageOutcome, OrderlyStatus,
 };
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -22,28 +22,32 @@ const BODY_CHARS_MAX: usize = 40;
 /// One message of one call.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    plugin: String,
-    topic: String,
+    pub(super) plugin: String,
+    pub(super) topic: String,
     /// Where it was pulled from: for a retry, the retry topic.
-    queue: String,
-    queue_offset: u64,
+    pub(super) queue: String,
+    pub(super) queue_offset: u64,
     /// From 1.
-    attempt: u32,
-    message_id: String,
-    outcome: Outcome,
+    pub(super) attempt: u32,
+    pub(super) message_id: String,
+    pub(super) outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// Of the call that it was part of.
-    microseconds: u64,
+    pub(super) microseconds: u64,
     #[serde(skip)]
-    body: String,
+    pub(super) body: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Outcome {
+pub(super) enum Outcome {
     Done,
     Retry,
+    /// First in its queue, and comes again.
+    Suspended,
+    /// With auto-commit off: comes again, with what was consumed since the last commit.
+    RolledBack,
     DeadLetter,
     NotFinished,
 }
@@ -84,7 +88,7 @@ impl Counts {
     fn add(&self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Done => &self.done,
-            Outcome::Retry => &self.retried,
+            Outcome::Retry | Outcome::Suspended | Outcome::RolledBack => &self.retried,
             Outcome::DeadLetter => &self.dead_letters,
             Outcome::NotFinished => &self.not_finished,
         };
@@ -150,6 +154,24 @@ impl MessageListener for Observed {
 }
 
 impl Sink {
+    /// Counts the messages of a call, and hands their lines to the screen as far as it
+    /// follows.
+    pub(super) fn add(&self, outcomes: impl IntoIterator<Item = Outcome>, lines: Vec<Line>) {
+        let shown = lines.len() as u64;
+        let mut messages: u64 = 0;
+        for outcome in outcomes {
+            self.counts.add(outcome);
+            messages += 1;
+        }
+        let not_shown = match self.lines.try_send(lines) {
+            Ok(()) => messages.saturating_sub(shown),
+            Err(_) => messages,
+        };
+        self.counts
+            .not_shown
+            .fetch_add(not_shown, Ordering::Relaxed);
+    }
+
     fn take(
         &self,
         plugin: &Arc<str>,
@@ -162,11 +184,13 @@ impl Sink {
         let place = self.lines.try_reserve().ok();
         let mut lines = Vec::new();
         for (index, message) in request.iter().enumerate() {
-            let (outcome, reason) = outcome(
-                result,
-                index,
-                message.reconsume_times >= max_reconsume_times,
-            );
+            let attempts_used_up = message.reconsume_times >= max_reconsume_times;
+            let (outcome, reason) = match request.mode {
+                ConsumeMode::Concurrently => outcome(result, index, attempts_used_up),
+                ConsumeMode::Orderly { auto_commit } => {
+                    orderly_outcome(result, index, auto_commit, attempts_used_up)
+                }
+            };
             self.counts.add(outcome);
             if place.is_none() {
                 self.counts.not_shown.fetch_add(1, Ordering::Relaxed);
@@ -206,7 +230,6 @@ fn outcome(
     };
     let status = match result {
         ConsumeResult::Concurrently(status) => status,
-        // Comes with orderly listeners.
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             return (Outcome::NotFinished, None);
         }
@@ -234,8 +257,28 @@ fn outcome(
     }
 }
 
+/// The same in a request of an orderly listener.
+fn orderly_outcome(
+    result: &ConsumeResult,
+    index: usize,
+    auto_commit: bool,
+    attempts_used_up: bool,
+) -> (Outcome, Option<Arc<str>>) {
+    match result.orderly_status(index) {
+        None => (Outcome::NotFinished, None),
+        Some(OrderlyStatus::Success | OrderlyStatus::Commit) => (Outcome::Done, None),
+        Some(OrderlyStatus::Rollback) if auto_commit => (Outcome::Done, None),
+        Some(OrderlyStatus::Rollback) => (Outcome::RolledBack, None),
+        Some(OrderlyStatus::SuspendCurrentQueueAMoment { .. }) if attempts_used_up => (
+            Outcome::DeadLetter,
+            Some(Arc::from("its attempts are used up")),
+        ),
+        Some(OrderlyStatus::SuspendCurrentQueueAMoment { .. }) => (Outcome::Suspended, None),
+    }
+}
+
 /// The beginning of a body for people.
-fn shown(body: &[u8]) -> String {
+pub(super) fn shown(body: &[u8]) -> String {
     let Ok(text) = std::str::from_utf8(body) else {
         return format!("{} bytes", body.len());
     };
@@ -251,6 +294,8 @@ impl fmt::Display for Line {
         let outcome = match self.outcome {
             Outcome::Done => "done",
             Outcome::Retry => "retry",
+            Outcome::Suspended => "suspended",
+            Outcome::RolledBack => "rolled back",
             Outcome::DeadLetter => "dead letter",
             Outcome::NotFinished => "not finished",
         };
@@ -269,6 +314,8 @@ impl fmt::Display for Line {
 
 #[cfg(test)]
 mod tests {
+    use consumer::listener::OrderlyCall;
+
     use super::*;
 
     fn outcomes(result: &ConsumeResult, messages: usize) -> Vec<Outcome> {
@@ -295,6 +342,37 @@ mod tests {
         ]));
         assert_eq!(outcomes(&each, 4), [Done, DeadLetter, NotFinished, Retry]);
         assert_eq!(outcomes(&ConsumeResult::NotFinished, 1), [NotFinished]);
+    }
+
+    #[test]
+    fn orderly_message_has_the_outcome_of_its_call() {
+        use Outcome::{DeadLetter, Done, NotFinished, RolledBack, Suspended};
+        let suspend = OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
+        let call = |messages, status| OrderlyCall { messages, status };
+        let result = ConsumeResult::OrderlyCalls(vec![
+            call(2, OrderlyStatus::Success),
+            call(1, suspend.clone()),
+        ]);
+        let outcomes = |result: &ConsumeResult, auto_commit, used_up| {
+            (0..4)
+                .map(|index| orderly_outcome(result, index, auto_commit, used_up).0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            outcomes(&result, true, false),
+            [Done, Done, Suspended, NotFinished]
+        );
+        assert_eq!(
+            outcomes(&result, true, true),
+            [Done, Done, DeadLetter, NotFinished]
+        );
+        let rollback = ConsumeResult::Orderly(OrderlyStatus::Rollback);
+        assert_eq!(outcomes(&rollback, false, false), [RolledBack; 4]);
+        assert_eq!(outcomes(&rollback, true, false), [Done; 4]);
+        assert_eq!(
+            outcomes(&ConsumeResult::NotFinished, true, false),
+            [NotFinished; 4]
+        );
     }
 
     #[test]

@@ -362,8 +362,11 @@ impl Parts {
         let listener = self
             .sink
             .observed(manifest.name().to_arc(), self.plugin.listener(), &group);
+        let pull_task = self
+            .sink
+            .observed_task(manifest.name().to_arc(), self.plugin.pull_task());
         self.tenant
-            .subscribe(group, listener)
+            .subscribe(group, listener, pull_task)
             .await
             .context("cannot subscribe")
     }

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use bytes::{Bytes, BytesMut};
 use consumer::GroupConfig;
-use consumer::listener::{ConsumeMode, ConsumeRequest, ConsumeRequestId, MessageRun};
+use consumer::listener::{ConsumeRequest, ConsumeRequestId, MessageRun};
 use protocol::MessageQueue;
 use protocol::message::MessageBatch;
 use protocol::message::batch::DecodeLimits;
@@ -122,7 +122,7 @@ pub(super) fn requests(
             topic: Arc::clone(&message_queue.topic),
             message_queue,
             message_model: group.message_model(),
-            mode: ConsumeMode::Concurrently,
+            mode: group.mode(),
             runs: vec![MessageRun {
                 batch: Arc::new(batch),
                 range: 0..length,

@@ -4,10 +4,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use consumer::listener::{ConcurrentlyStatus, ConsumeRequest, ConsumeResult, MessageOutcome};
+use consumer::listener::{
+    ConcurrentlyStatus, ConsumeMode, ConsumeRequest, ConsumeResult, MessageOutcome, OrderlyStatus,
+};
 use consumer::publish::OutgoingMessage;
+use consumer::pull_task::PullTaskResult;
 use serde::Serialize;
 use wasm::{CallReport, Event, FailureRecord, LogLevel, LogLine, LogSource};
+
+use super::queue::MemoryQueue;
 
 /// See the module.
 #[derive(Serialize, Default)]
@@ -18,6 +23,9 @@ pub(super) struct Report {
     pub(super) load_us: u64,
     pub(super) compiled_before: bool,
     pub(super) messages: Vec<MessageView>,
+    /// Of a pull task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) runs: Vec<RunView>,
     pub(super) calls: Vec<CallView>,
     pub(super) log: Vec<LogView>,
     pub(super) sent: Vec<SentView>,
@@ -32,8 +40,31 @@ pub(super) struct MessageView {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_level: Option<i32>,
+    /// Of a suspension, when the plugin says how long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suspend_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+/// One run of a pull task.
+#[derive(Serialize)]
+pub(super) struct RunView {
+    queue: String,
+    /// "done", "failed" or "not finished".
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Until the queue's next run, when the plugin or the manifest says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_run_ms: Option<u64>,
+    /// Where the task left its offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consume_offset: Option<u64>,
+    /// Messages before that offset.
+    done: usize,
+    /// Messages in the queue.
+    messages: usize,
 }
 
 #[derive(Serialize)]
@@ -79,6 +110,9 @@ pub(super) struct SentView {
 impl Report {
     /// Adds what became of the messages of a request.
     pub(super) fn add_result(&mut self, request: &ConsumeRequest, result: &ConsumeResult) {
+        if let ConsumeMode::Orderly { auto_commit } = request.mode {
+            return self.add_orderly_result(request, auto_commit, result);
+        }
         let outcomes = outcomes(request.len(), result);
         for (consumed, outcome) in request.iter().zip(outcomes) {
             let (name, delay_level, reason) = match outcome {
@@ -97,9 +131,68 @@ impl Report {
                 queue_offset: consumed.message.queue_offset().0,
                 outcome: name,
                 delay_level,
+                suspend_ms: None,
                 reason,
             });
         }
+    }
+
+    fn add_orderly_result(
+        &mut self,
+        request: &ConsumeRequest,
+        auto_commit: bool,
+        result: &ConsumeResult,
+    ) {
+        for (index, consumed) in request.iter().enumerate() {
+            let (outcome, suspend) = match result.orderly_status(index) {
+                None => ("not finished", None),
+                Some(OrderlyStatus::Success) => ("done", None),
+                Some(OrderlyStatus::Commit) if auto_commit => ("done", None),
+                Some(OrderlyStatus::Rollback) if auto_commit => ("done", None),
+                Some(OrderlyStatus::Commit) => ("committed", None),
+                Some(OrderlyStatus::Rollback) => ("rolled back", None),
+                Some(OrderlyStatus::SuspendCurrentQueueAMoment { suspend }) => {
+                    ("suspended", *suspend)
+                }
+            };
+            self.messages.push(MessageView {
+                message_id: consumed.message.message_id(),
+                topic: request.topic.to_string(),
+                queue_offset: consumed.message.queue_offset().0,
+                outcome,
+                delay_level: None,
+                suspend_ms: suspend.map(whole_milliseconds),
+                reason: None,
+            });
+        }
+    }
+
+    /// Adds a run of a pull task.
+    pub(super) fn add_run(
+        &mut self,
+        request: &ConsumeRequest,
+        queue: &MemoryQueue,
+        result: &PullTaskResult,
+        interval: Duration,
+    ) {
+        let (outcome, reason, next) = match result {
+            PullTaskResult::NextRun { after } => ("done", None, Some(after.unwrap_or(interval))),
+            PullTaskResult::Failed { reason } => ("failed", Some(reason.clone()), None),
+            PullTaskResult::NotFinished => ("not finished", None, None),
+        };
+        let consume_offset = queue.consume_offset();
+        let done = request.iter().filter(|consumed| {
+            consume_offset.is_some_and(|offset| consumed.message.queue_offset() < offset)
+        });
+        self.runs.push(RunView {
+            queue: request.message_queue.to_string(),
+            outcome,
+            reason,
+            next_run_ms: next.map(whole_milliseconds),
+            consume_offset: consume_offset.map(|offset| offset.0),
+            done: done.count(),
+            messages: request.len(),
+        });
     }
 
     /// Adds what happened in a call.
@@ -125,11 +218,10 @@ impl Report {
         });
     }
 
-    /// Whether every message was consumed.
+    /// Whether every message was consumed, or every run ended well.
     pub(super) fn is_done(&self) -> bool {
-        self.messages
-            .iter()
-            .all(|message| message.outcome == "done")
+        self.messages.iter().all(MessageView::is_done)
+            && self.runs.iter().all(|run| run.outcome == "done")
     }
 
     /// For people.
@@ -189,17 +281,51 @@ impl Report {
             if let Some(level) = message.delay_level {
                 write!(text, ", delay level {level}")?;
             }
+            if let Some(suspend) = message.suspend_ms {
+                write!(text, " for {suspend} ms")?;
+            }
             if let Some(reason) = &message.reason {
                 write!(text, ", {reason}")?;
             }
             writeln!(text)?;
         }
-        let done = self
-            .messages
-            .iter()
-            .filter(|message| message.outcome == "done")
-            .count();
-        writeln!(text, "{done} of {} done", self.messages.len())
+        for run in &self.runs {
+            run.write(text)?;
+        }
+        if self.runs.is_empty() {
+            let done = self.messages.iter().filter(|one| one.is_done()).count();
+            writeln!(text, "{done} of {} done", self.messages.len())
+        } else {
+            let done = self.runs.iter().filter(|run| run.outcome == "done").count();
+            writeln!(text, "{done} of {} runs done", self.runs.len())
+        }
+    }
+}
+
+impl MessageView {
+    fn is_done(&self) -> bool {
+        matches!(self.outcome, "done" | "committed")
+    }
+}
+
+impl RunView {
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        write!(text, "queue {}: {}", self.queue, self.outcome)?;
+        if let Some(reason) = &self.reason {
+            write!(text, ", {reason}")?;
+        }
+        match self.consume_offset {
+            Some(offset) => write!(
+                text,
+                ", {} of {} messages before its offset {offset}",
+                self.done, self.messages
+            )?,
+            None => write!(text, ", no offset set")?,
+        }
+        match self.next_run_ms {
+            Some(next) => writeln!(text, ", again after {next} ms"),
+            None => writeln!(text),
+        }
     }
 }
 
@@ -267,7 +393,7 @@ fn outcomes(messages: usize, result: &ConsumeResult) -> Vec<MessageOutcome> {
             each.resize(messages, later(None));
             each
         }
-        // A concurrent listener gives no orderly answer.
+        // A request to consume concurrently gets no orderly answer.
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             vec![MessageOutcome::NotFinished; messages]
         }
@@ -326,6 +452,10 @@ fn log_view(line: &LogLine) -> LogView {
 
 pub(super) fn whole_microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn whole_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn microseconds(microseconds: u64) -> String {

@@ -66,7 +66,7 @@ fn finished(repeats: &Repeats, tenant: &Arc<str>, report: &CallReport) {
         let queue = &report.message_queue;
         warn!(
             target: "wasm", %tenant, %plugin, revision = %report.revision, %queue, messages = report.messages, untold,
-            "plugin \"{plugin}\" returned an error, its messages come again: {text}"
+            "plugin \"{plugin}\" returned an error, what it was given comes again: {text}"
         );
     }
 }

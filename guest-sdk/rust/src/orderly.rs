@@ -1,0 +1,164 @@
+//! Listeners that consume each queue in its order.
+//!
+//! The host makes one call at a time for each queue, and the next messages only after
+//! those before them are done. What may be an instance's memory between two calls is no
+//! place to keep anything: the next call of a queue can come to another instance.
+
+use std::time::Duration;
+
+use crate::Error;
+use crate::bindings::orderly::exports::mqlet::listener::orderly as wit;
+use crate::message::{Batch, Message};
+
+/// Consumes the messages of a queue in its order, one by one. RocketMQ:
+/// `MessageListenerOrderly`.
+///
+/// Right as long as a call has one message (`consume_message_batch_max_size = 1`, the
+/// default of orderly listeners). With more, the first message that is not consumed ends
+/// the call, and the whole batch comes again, those before it included: then implement
+/// [`OrderlyBatchListener`] instead.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an orderly listener",
+    note = "implement `mqlet_guest::OrderlyListener` (one message at a time) or \
+            `mqlet_guest::OrderlyBatchListener` (a batch at a time) for it"
+)]
+pub trait OrderlyListener: 'static {
+    /// Consumes one message.
+    ///
+    /// # Errors
+    /// An error suspends the queue, as [`OrderlyStatus::suspend`] does; its text goes to
+    /// the operator.
+    fn consume_message(&mut self, message: Message<'_>) -> Result<OrderlyStatus, Error>;
+}
+
+/// Consumes the messages of a queue in its order, a batch at a time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an orderly listener",
+    note = "implement `mqlet_guest::OrderlyListener` (one message at a time) or \
+            `mqlet_guest::OrderlyBatchListener` (a batch at a time) for it"
+)]
+pub trait OrderlyBatchListener: 'static {
+    /// Consumes the first messages of a queue, in offset order, never none.
+    ///
+    /// # Errors
+    /// An error suspends the queue; its text goes to the operator.
+    fn consume_batch(&mut self, batch: &Batch) -> Result<OrderlyStatus, Error>;
+}
+
+impl<T: OrderlyListener> OrderlyBatchListener for T {
+    fn consume_batch(&mut self, batch: &Batch) -> Result<OrderlyStatus, Error> {
+        let mut status = OrderlyStatus::Success;
+        for message in batch.iter() {
+            status = self.consume_message(message)?;
+            if !status.is_consumed() {
+                break;
+            }
+        }
+        Ok(status)
+    }
+}
+
+/// What becomes of a batch. RocketMQ: `ConsumeOrderlyStatus` with its context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrderlyStatus {
+    /// Consumed.
+    Success,
+    /// The batch stays first in its queue and comes again.
+    SuspendCurrentQueueAMoment {
+        /// When. `None`: after the manifest's `suspend_current_queue_time`. The host has
+        /// bounds: 10 ms to 30 s.
+        after: Option<Duration>,
+    },
+    /// With `auto_commit = false`: what was consumed since the last commit is done. Else
+    /// the same as success.
+    Commit,
+    /// With `auto_commit = false`: what was consumed since the last commit comes again.
+    /// Else the same as success.
+    Rollback,
+}
+
+impl OrderlyStatus {
+    /// Again after the manifest's `suspend_current_queue_time`.
+    pub fn suspend() -> Self {
+        Self::SuspendCurrentQueueAMoment { after: None }
+    }
+
+    /// Again after this time.
+    pub fn suspend_for(after: Duration) -> Self {
+        Self::SuspendCurrentQueueAMoment { after: Some(after) }
+    }
+
+    fn is_consumed(self) -> bool {
+        matches!(self, Self::Success | Self::Commit)
+    }
+}
+
+impl From<OrderlyStatus> for wit::ConsumeStatus {
+    fn from(status: OrderlyStatus) -> Self {
+        match status {
+            OrderlyStatus::Success => Self::Success,
+            OrderlyStatus::SuspendCurrentQueueAMoment { after } => {
+                Self::SuspendCurrentQueueAMoment(after.map(milliseconds))
+            }
+            OrderlyStatus::Commit => Self::Commit,
+            OrderlyStatus::Rollback => Self::Rollback,
+        }
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{consume_orderly, message};
+
+    /// Does what the body says.
+    struct Obedient;
+
+    impl OrderlyListener for Obedient {
+        fn consume_message(&mut self, message: Message<'_>) -> Result<OrderlyStatus, Error> {
+            match message.body_text()? {
+                "wait" => Ok(OrderlyStatus::suspend_for(Duration::from_secs(2))),
+                "commit" => Ok(OrderlyStatus::Commit),
+                "rollback" => Ok(OrderlyStatus::Rollback),
+                "fail" => Err("told to fail".into()),
+                _ => Ok(OrderlyStatus::Success),
+            }
+        }
+    }
+
+    #[test]
+    fn first_message_that_is_not_consumed_answers_for_the_batch() {
+        let wait = OrderlyStatus::suspend_for(Duration::from_secs(2));
+        for (bodies, status) in [
+            (vec!["a", "b"], Ok(OrderlyStatus::Success)),
+            (vec!["a", "commit"], Ok(OrderlyStatus::Commit)),
+            (vec!["a", "wait", "commit"], Ok(wait)),
+            (vec!["rollback", "fail"], Ok(OrderlyStatus::Rollback)),
+            (vec!["a", "fail"], Err("told to fail".to_owned())),
+        ] {
+            let messages = bodies.iter().map(|body| message("topic").body(*body));
+            assert_eq!(
+                consume_orderly(&mut Obedient, messages).status,
+                status,
+                "{bodies:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_suspension_is_cut_and_none_is_the_configured_one() {
+        let sent = |status: OrderlyStatus| format!("{:?}", wit::ConsumeStatus::from(status));
+        assert_eq!(
+            sent(OrderlyStatus::suspend_for(Duration::MAX)),
+            "ConsumeStatus::SuspendCurrentQueueAMoment(Some(4294967295))"
+        );
+        assert_eq!(
+            sent(OrderlyStatus::suspend()),
+            "ConsumeStatus::SuspendCurrentQueueAMoment(None)"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! One run of a pull task: an instance, the guards, what is told of it. What the guest
+//! asks of its queue meanwhile is `imports/pull_consumer.rs`.
+//!
+//! A run that fails (an error, a trap, a limit, its deadline, no instance) is a failed run
+//! with a reason, and nothing more: what the guest pulled and where it set its offset
+//! before stands, and the rules decide when the next run comes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use consumer::listener::CancelSignal;
+use consumer::pull_task::{PullTaskRequest, PullTaskResult, QueuePuller};
+
+use super::Shared;
+use super::call::{Finished, Unfinished};
+use crate::component::ListenerKind;
+use crate::convert;
+use crate::deadline::Budget;
+use crate::event::{Event, FailureRecord, MESSAGE_IDS_MAX};
+use crate::outcome;
+use crate::store::RunningPullTask;
+
+impl Shared {
+    pub(super) async fn do_pull_task(
+        &self,
+        request: &Arc<PullTaskRequest>,
+        puller: Arc<dyn QueuePuller>,
+        cancel: CancelSignal,
+    ) -> PullTaskResult {
+        let kind = self.plugin.config.listener;
+        if kind != ListenerKind::ScheduledPull {
+            // A mistake of the wiring.
+            return PullTaskResult::Failed {
+                reason: format!("the plugin is a {} listener, no pull task", kind.name()),
+            };
+        }
+        let Some(_permit) = self.pool.permit().await else {
+            return PullTaskResult::NotFinished;
+        };
+        if cancel.is_cancelled() {
+            return PullTaskResult::NotFinished;
+        }
+        let _ticking = self.engine.ticking();
+        let mut slot = self.engine.slots().slot();
+        let asked = Instant::now();
+        slot.acquire().await;
+        let mut instance = match self.pool.take(&mut slot).await {
+            Ok(instance) => instance,
+            Err(no_instance) => {
+                let record = self.no_instance(no_instance);
+                return self.tell_pull_failed(request, None, record);
+            }
+        };
+        let waited = asked.elapsed();
+        let budget = Budget {
+            compute: self.plugin.config.limits.compute_time,
+            wall: request.consume_timeout,
+        };
+        let mut unfinished = Unfinished::new(&self.plugin, 0);
+        let task = RunningPullTask {
+            puller,
+            cancel,
+            questions: 0,
+            pulled: 0,
+            last_pull: Vec::new(),
+        };
+        let context = convert::pull_context(request);
+        let (answer, task) = instance
+            .do_pull_task(task, &context, budget, &mut slot)
+            .await;
+        unfinished.is_over = true;
+        match answer {
+            Ok(answer) => {
+                let answer = answer.map_err(|text| outcome::short(&text));
+                let finished = Finished {
+                    message_queue: &request.message_queue,
+                    messages: task.map_or(0, |task| task.pulled),
+                    waited,
+                    error: answer.as_ref().err().cloned(),
+                };
+                self.tell_finished(finished, &mut instance);
+                self.pool.give_back(instance, &mut slot).await;
+                match answer {
+                    Ok(after) => PullTaskResult::NextRun {
+                        after: after.map(|after| Duration::from_millis(after.into())),
+                    },
+                    Err(reason) => PullTaskResult::Failed { reason },
+                }
+            }
+            Err(interruption) => {
+                let record = instance.record(interruption, budget);
+                // Gone before anybody hears of it: the next run may come then.
+                self.pool.drop_failed(instance);
+                self.tell_pull_failed(request, task.as_ref(), record)
+            }
+        }
+    }
+
+    fn tell_pull_failed(
+        &self,
+        request: &PullTaskRequest,
+        task: Option<&RunningPullTask>,
+        record: FailureRecord,
+    ) -> PullTaskResult {
+        let last_pull = task.into_iter().flat_map(RunningPullTask::last_pull);
+        let record = FailureRecord {
+            message_queue: Some(request.message_queue.clone()),
+            message_ids: last_pull
+                .take(MESSAGE_IDS_MAX)
+                .map(|consumed| convert::message_id(consumed.message).into_owned())
+                .collect(),
+            messages: task.map_or(0, |task| task.pulled),
+            ..record
+        };
+        let reason = record.kind.to_string();
+        self.plugin.emit(&Event::CallFailed(Box::new(record)));
+        PullTaskResult::Failed { reason }
+    }
+}
