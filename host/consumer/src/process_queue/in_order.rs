@@ -178,3 +178,6 @@ impl ProcessQueue {
         self.free_from = span.last.next();
     }
 }
+
+#[cfg(test)]
+mod tests;
