@@ -4,6 +4,7 @@
 //! A manifest says what should be; whether the component fits it is found when it is
 //! loaded. Paths in it are relative to the file.
 
+mod assign;
 mod broadcasting;
 pub mod build;
 pub mod folder;

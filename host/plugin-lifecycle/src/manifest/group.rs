@@ -13,7 +13,7 @@ use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError
 use protocol::topic::{self, NameError};
 use wasm::ListenerKind;
 
-use super::broadcasting;
+use super::{assign, broadcasting};
 use crate::document::Section;
 use crate::problem::Fault;
 use crate::value::Value;
@@ -50,6 +50,7 @@ pub(super) fn read(
         .fold(builder, GroupConfigBuilder::subscription);
     let section = root.section("consume");
     let builder = broadcasting::read(root, &section, message_model, builder);
+    let builder = assign::read(root, &subscriptions, message_model, builder);
     let builder = consume(Consume::new(section, kind), builder);
 
     if let Err(error) = builder.clone().build() {
