@@ -37,7 +37,6 @@ async fn another_filter_takes_effect_under_traffic_and_passes_over_nothing_it_wa
         .consume_from_where(ConsumeFromWhere::FirstOffset)
         .subscription(tagged("even"));
     subscribe(&driver, config.build().unwrap(), &recorder).await;
-    let mut wanted = 0;
     for (round, tag) in ["even", "odd", "even", "odd"].into_iter().enumerate() {
         if round > 0 {
             driver
@@ -45,18 +44,21 @@ async fn another_filter_takes_effect_under_traffic_and_passes_over_nothing_it_wa
                 .await
                 .unwrap();
         }
-        // Sent while brokers hold pulls of the filter before.
+        // Sent while brokers hold pulls of the filter before. A queue may stand before
+        // messages that the filter before did not want: those may come, too.
         let first = u32::try_from(round).unwrap() * 100;
         send(&driver, first..first + 100).await;
-        wanted += 50;
+        let kind = u32::from(tag == "odd");
+        let (wanted, others): (Vec<u32>, Vec<u32>) =
+            (first..first + 100).partition(|number| number % 2 == kind);
         eventually("all that the filter wants", || {
-            recorder.messages() == wanted
+            wanted
+                .iter()
+                .all(|&number| !recorder.attempts_of(number).is_empty())
         })
         .await;
-        let kind = u32::from(tag == "odd");
-        let attempts = |number: u32| recorder.attempts_of(number).len();
-        assert_eq!(attempts(first + 50 + kind), 1);
-        assert_eq!(attempts(first + 51 - kind), 0, "the other kind");
+        let came = |number: &u32| !recorder.attempts_of(*number).is_empty();
+        assert!(!others.iter().any(came), "the other kind");
     }
     assert_eq!(log.count("PullFailed"), 0, "nobody was refused in between");
     assert!(
@@ -66,7 +68,7 @@ async fn another_filter_takes_effect_under_traffic_and_passes_over_nothing_it_wa
             .is_err()
     );
     driver.stop(PATIENCE).await;
-    assert_eq!(recorder.deliveries(), wanted);
+    assert_eq!(recorder.deliveries(), recorder.messages(), "nothing twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
