@@ -179,7 +179,7 @@ fn resets_are_obeyed(cluster: &Cluster) {
     send(cluster, "after", 0..2);
     wait_for(&host, "after", 8);
     assert_eq!(times(&host, "skipped"), 20);
-    assert_eq!(times(&host, "a") + times(&host, "b"), 0);
+    assert_eq!(times(&host, "a-") + times(&host, "b-"), 0);
     host.interrupt();
     assert!(host.wait(BOUND).success());
 }
