@@ -1,0 +1,115 @@
+//! An orderly group shared with Java's client on a real RocketMQ 5.5.0: every queue is
+//! consumed in order whoever owns it, nothing is lost, and nobody waits for a lock that its
+//! owner has given back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use end_to_end::eventually::eventually;
+use end_to_end::host_process::HostProcess;
+use interop::cluster::Cluster;
+use interop::host;
+use interop::java;
+
+/// Generous: the machine may be compiling beside us.
+const BOUND: Duration = Duration::from_secs(180);
+/// Brokers keep a lock for a minute whose owner says nothing: whoever goes on sooner was
+/// told. On a quiet machine it takes 0.3 s from Java to mqlet, and 1 to 1.5 s from mqlet to
+/// Java, which waits for its own timers.
+const HANDED_OVER: Duration = Duration::from_secs(20);
+const QUEUES: u32 = 4;
+const COUNT: u32 = 4_000;
+
+fn manifest() -> String {
+    let component = guest_artifacts::path("orderly_as_told");
+    format!(
+        "name = \"walker\"\ncomponent = {component:?}\nlistener = \"orderly\"\n\
+         consumer_group = \"walkers\"\nconsume_from_where = \"first_offset\"\n\n\
+         [[subscription]]\ntopic = \"Steps\"\n\n\
+         [consume]\nconsume_message_batch_max_size = 1\n\n\
+         [limits]\nlog_lines_per_second = 1000000\n"
+    )
+}
+
+#[test]
+fn java_and_mqlet_share_an_orderly_group_and_every_queue_stays_in_order() {
+    let cluster = Cluster::start(&[]);
+    cluster.create_topic("Steps", QUEUES);
+    let namesrv_addr = cluster.namesrv_addr();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plugins = folder.path().join("plugins");
+    fs::create_dir_all(&plugins).expect("a folder of ours");
+    fs::write(plugins.join("walker.toml"), manifest()).expect("a folder of ours");
+    let mut host = host::run(folder.path(), namesrv_addr);
+    host.wait_for_line("serving", BOUND);
+    let member = || {
+        let mut member = HostProcess::spawn(&mut java::program(
+            "OrderlyMember",
+            &[namesrv_addr, "walkers", "Steps"],
+        ));
+        member.wait_for_line("started", BOUND);
+        member
+    };
+    let (queues, count) = (QUEUES.to_string(), COUNT.to_string());
+    let feed = [namesrv_addr, "--feed", "Steps", &queues, &count, "20"];
+    let mut feeder = HostProcess::spawn(&mut java::program("OrderlyMember", &feed));
+    eventually("mqlet consumes", BOUND, || {
+        (host.delivery_count() > 0).then_some(())
+    });
+
+    // Java joins, consumes its share, and leaves.
+    let mut first = member();
+    eventually("Java has a share", BOUND, || {
+        (first.delivery_count() > 20).then_some(())
+    });
+    first.close_stdin();
+    first.wait_for_line("left the group", BOUND);
+    first.wait(BOUND);
+    // Java comes again, and mqlet leaves.
+    let mut second = member();
+    eventually("Java has a share again", BOUND, || {
+        (second.delivery_count() > 20).then_some(())
+    });
+    host.interrupt();
+    assert!(host.wait(BOUND).success());
+    feeder.wait_for_line("fed", BOUND);
+    let members = [&host, &first, &second];
+    let consumed = || -> usize { members.iter().map(|m| m.delivery_count()).sum() };
+    eventually("all messages", BOUND, || {
+        (consumed() >= COUNT as usize).then_some(())
+    });
+
+    let mut by_queue: BTreeMap<u32, Vec<(Instant, usize, u32)>> = BTreeMap::new();
+    for (owner, member) in members.iter().enumerate() {
+        for (at, delivery) in member.timed_deliveries() {
+            let number: u32 = delivery.body.parse().expect("a number");
+            let queue = by_queue.entry(delivery.queue_id).or_default();
+            queue.push((at, owner, number));
+        }
+    }
+    assert_eq!(by_queue.len(), QUEUES as usize);
+    let mut handed_over = 0;
+    for (queue, mut deliveries) in by_queue {
+        deliveries.sort_unstable();
+        let numbers = deliveries.iter().map(|(_, _, number)| *number);
+        let mut numbers: Vec<u32> = numbers.collect();
+        // Java may have a call under way when it leaves, which nobody waits for.
+        numbers.dedup();
+        let expected: Vec<u32> = (0..COUNT).filter(|n| n % QUEUES == queue).collect();
+        assert_eq!(numbers, expected, "queue {queue}: in order, and all");
+        for pair in deliveries.windows(2) {
+            if pair[0].1 != pair[1].1 {
+                handed_over += 1;
+                let waited = pair[1].0 - pair[0].0;
+                assert!(waited < HANDED_OVER, "queue {queue} waited for {waited:?}");
+            }
+        }
+    }
+    assert!(
+        handed_over >= 4,
+        "queues changed owners {handed_over} times"
+    );
+    second.close_stdin();
+    second.wait(BOUND);
+}
