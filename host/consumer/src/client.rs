@@ -166,8 +166,12 @@ pub(crate) enum Purpose {
     Commit(Epoch, QueueOffset),
     /// A queue that begins again once the commit of its last assignment is answered.
     CommitBefore(Epoch),
+    /// A queue that another member may have committed.
+    SecondLook(Epoch),
     /// A release.
     FinalCommit(Epoch),
+    /// A release that another member may have committed.
+    LastLook(Epoch),
     /// A round of locks.
     Lock(Epoch),
     /// A release.
@@ -267,9 +271,11 @@ impl Client {
                 self.handle_commit(queue, peer, offset, done(result));
             }
             Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
+            Purpose::SecondLook(queue) => self.handle_second_look(queue, &result, now),
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, done(result), now);
             }
+            Purpose::LastLook(release) => self.handle_last_look(release, result, now),
             Purpose::Lock(round) => self.handle_locked(round, result, now),
             Purpose::Unlock(release) => self.handle_unlocked(release, done(result), now),
             Purpose::SendBack(back) => self.handle_send_back(back, done(result), now),
@@ -298,6 +304,7 @@ impl Client {
     pub fn handle_disconnected(&mut self, address: &Address, now: Instant) {
         self.peer_disconnected(address);
         self.renew_locks_of(address, now);
+        self.contest_disconnected(address, now);
         self.settle(now);
     }
 
@@ -589,7 +596,7 @@ impl Client {
         self.end_expired_locks(now);
         self.wake_buffer_waiters(now);
         self.send_waiting_back(now);
-        self.drain_further();
+        self.drain_further(now);
         self.send_owed_heartbeats(now);
         self.store_due_local_offsets();
         self.tell_when_stopped();

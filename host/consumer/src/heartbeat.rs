@@ -57,6 +57,10 @@ pub(crate) struct Peer {
     pub(crate) confirmed: u64,
     /// Version that it may have read on its present connection, whatever it answered.
     pub(crate) announced: u64,
+    /// An earlier connection on which it took a heartbeat was lost.
+    was_lost: bool,
+    /// When it took the first heartbeat after that.
+    pub(crate) regained_at: Option<Instant>,
     failing: bool,
     pub(crate) access: Access,
     pub(crate) last_error: Option<String>,
@@ -72,6 +76,8 @@ impl Peer {
             sent_at: None,
             confirmed: 0,
             announced: 0,
+            was_lost: false,
+            regained_at: None,
             failing: false,
             access: Access::default(),
             last_error: None,
@@ -81,6 +87,15 @@ impl Peer {
     /// Nothing went wrong with it lately.
     pub(crate) fn is_healthy(&self) -> bool {
         self.last_error.is_none() && self.access.refused().is_none()
+    }
+}
+
+impl Peer {
+    /// Its connection is gone, and what it knew of us with it.
+    fn forget_confirmed(&mut self) {
+        self.was_lost |= self.confirmed > 0;
+        self.confirmed = 0;
+        self.announced = 0;
     }
 }
 
@@ -199,6 +214,9 @@ impl Client {
         match result {
             Ok(()) => {
                 let before = std::mem::replace(&mut peer.confirmed, version);
+                if before == 0 && peer.was_lost {
+                    peer.regained_at = Some(now);
+                }
                 peer.failing = false;
                 let refused_before = peer.access.accept();
                 if peer.owed {
@@ -228,8 +246,7 @@ impl Client {
                     error,
                     RequestError::Unreachable { .. } | RequestError::Disconnected { .. }
                 ) {
-                    peer.confirmed = 0;
-                    peer.announced = 0;
+                    peer.forget_confirmed();
                 }
                 peer.owed = true;
                 if !std::mem::replace(&mut peer.failing, true) {
@@ -283,8 +300,7 @@ impl Client {
             return;
         };
         if let Some(peer) = self.routes.peers.get_mut(epoch) {
-            peer.confirmed = 0;
-            peer.announced = 0;
+            peer.forget_confirmed();
         }
         self.owe_heartbeat(epoch);
     }

@@ -9,6 +9,7 @@
 
 mod illegal;
 mod reset;
+mod second_look;
 mod seek;
 mod start;
 
@@ -24,8 +25,9 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::Unlock;
-use crate::request::{Destination, Request, RequestError, RequestId};
+use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::timers::{PERSIST_OFFSETS, Timer, timeout};
+use second_look::Contest;
 
 /// What of a queue is finished and what the broker knows of it.
 #[derive(Debug, Default)]
@@ -39,6 +41,8 @@ pub(crate) struct CommitState {
     /// It stands in the client's list of changed queues.
     listed: bool,
     failing: bool,
+    /// Whether another member may have committed.
+    contest: Contest,
 }
 
 impl CommitState {
@@ -97,7 +101,35 @@ impl CommitState {
 
     /// What the broker does not know.
     fn unconfirmed(&self) -> Option<QueueOffset> {
-        self.finished.filter(|_| self.finished > self.confirmed)
+        let known = self.confirmed.max(self.contest.known());
+        self.finished.filter(|_| self.finished > known)
+    }
+
+    /// What a pull commits on its way. Alone in the group it is told again and again, so
+    /// that a broker that has lost its offsets gets them back; with others it must be news.
+    pub(crate) fn carried_by_pull(&self) -> Option<QueueOffset> {
+        match self.contest {
+            Contest::Alone => self.finished,
+            Contest::Known(_) => self.unconfirmed(),
+            Contest::Due(_) | Contest::Asked => None,
+        }
+    }
+
+    /// Another member may have committed: it is asked from this time on.
+    fn contest(&mut self, from: Instant) {
+        self.contest = Contest::Due(from);
+    }
+
+    /// This is what the broker has.
+    fn know(&mut self, known: Option<QueueOffset>) {
+        self.contest = Contest::Known(known);
+        self.confirmed = known.min(self.finished);
+    }
+
+    /// Puts it on the list of changed queues. False when it stands there already, or there
+    /// is nothing to tell.
+    fn list(&mut self) -> bool {
+        self.finished.is_some() && !std::mem::replace(&mut self.listed, true)
     }
 }
 
@@ -108,6 +140,8 @@ pub(crate) struct Release {
     pub(crate) queue: MessageQueue,
     /// To be sent once the commit before it was answered.
     next: Option<QueueOffset>,
+    /// Another member may have committed more: to be looked at before `next` is sent.
+    look: bool,
     sent: QueueOffset,
     /// A commit is under way.
     commits: bool,
@@ -181,19 +215,23 @@ impl Client {
     /// Tells the brokers what changed and was not told with a pull.
     pub(crate) fn persist_offsets(&mut self, now: Instant) {
         let mut changed = std::mem::take(&mut self.changed_offsets);
-        changed.retain(|&epoch| self.commit_changed(epoch));
+        changed.retain(|&epoch| self.commit_changed(epoch, now));
         self.changed_offsets = changed;
         if !self.changed_offsets.is_empty() {
             self.timers
-                .set(Timer::PersistOffsets, now + PERSIST_OFFSETS);
+                .set_earliest(Timer::PersistOffsets, now + PERSIST_OFFSETS);
         }
     }
 
     /// False when there is nothing left to tell.
-    fn commit_changed(&mut self, epoch: Epoch) -> bool {
+    fn commit_changed(&mut self, epoch: Epoch, now: Instant) -> bool {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return false;
         };
+        if queue.commit.contest.is_open() {
+            self.look_before_commit(epoch, now);
+            return true;
+        }
         let Some(offset) = queue.commit.unconfirmed() else {
             queue.commit.listed = false;
             return false;
@@ -221,7 +259,7 @@ impl Client {
 
     /// Tells the broker now, unless that has just failed. True when there is nothing to be
     /// told.
-    pub(crate) fn commit_at_once(&mut self, epoch: Epoch) -> bool {
+    pub(crate) fn commit_at_once(&mut self, epoch: Epoch, now: Instant) -> bool {
         let Some(queue) = self.queues.get(epoch) else {
             return true;
         };
@@ -230,7 +268,7 @@ impl Client {
         }
         // What has just failed is tried again by the next round.
         if !queue.commit.failing {
-            self.commit_changed(epoch);
+            self.commit_changed(epoch, now);
         }
         false
     }
@@ -320,6 +358,8 @@ impl Client {
             self.keep_local_offset(queue.group, queue.queue, unconfirmed);
             return;
         }
+        // A reset is told whatever others have committed.
+        let look = reset.is_none() && self.is_shared(queue.group);
         // A commit under way must not arrive after the last one.
         let request = queue.commit.request.or(queue.awaits_commit);
         let under_way = request.and_then(|id| {
@@ -341,6 +381,7 @@ impl Client {
         let release = self.begin_release(Release {
             group: queue.group,
             next: unconfirmed.filter(|&offset| reset.is_some() || Some(offset) != sent),
+            look,
             sent: sent.or(unconfirmed).unwrap_or_default(),
             commits: sent.is_some(),
             unlock,
@@ -363,6 +404,7 @@ impl Client {
         let release = self.begin_release(Release {
             group: queue.group,
             next: None,
+            look: false,
             sent: QueueOffset(0),
             commits: false,
             unlock: queue.unlock(),
@@ -427,26 +469,60 @@ impl Client {
         let Some(release) = self.releases.get_mut(epoch) else {
             return false;
         };
-        let Some(offset) = release.next.take() else {
+        let Some(offset) = release.next else {
             return false;
         };
         release.sent = offset;
+        let look = release.look;
+        if !look {
+            release.next = None;
+        }
         let (group, queue) = (release.group, release.queue.clone());
         let broker = self.routes.broker_id(&queue.broker_name);
         let id = broker.and_then(|broker| {
-            self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
+            if look {
+                self.request_look(Purpose::LastLook(epoch), group, broker, queue)
+            } else {
+                self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
+            }
         });
+        let Some(release) = self.releases.get_mut(epoch) else {
+            return false;
+        };
+        release.commits = id.is_some();
         if id.is_none() {
+            release.next = None;
             let error = RequestError::Unreachable {
                 reason: "no address of the broker is known, or it refuses us".to_owned(),
             };
             self.last_commit_failed(epoch, error);
-            return false;
         }
-        if let Some(release) = self.releases.get_mut(epoch) {
-            release.commits = true;
-        }
-        true
+        id.is_some()
+    }
+
+    /// What the next owner committed is known, or not.
+    pub(crate) fn handle_last_look(
+        &mut self,
+        epoch: Epoch,
+        result: Result<Response, RequestError>,
+        now: Instant,
+    ) {
+        let Some(release) = self.releases.get_mut(epoch) else {
+            return;
+        };
+        release.look = false;
+        let next = release.next.take();
+        let result = match result {
+            Ok(Response::ConsumerOffset(known)) => {
+                release.next = next.filter(|&next| known < Some(next));
+                Ok(())
+            }
+            Ok(_) => Err(RequestError::Malformed {
+                reason: "an answer to another question".to_owned(),
+            }),
+            Err(error) => Err(error),
+        };
+        self.handle_final_commit(epoch, result, now);
     }
 
     pub(crate) fn handle_final_commit(

@@ -265,7 +265,7 @@ impl Client {
     }
 
     /// Goes on with drains, and tells of those at their end.
-    pub(crate) fn drain_further(&mut self) {
+    pub(crate) fn drain_further(&mut self, now: Instant) {
         if !self.has_drains {
             return;
         }
@@ -277,18 +277,18 @@ impl Client {
             };
             let drains: Vec<PauseScope> = group.pauses.drains().cloned().collect();
             for scope in drains {
-                self.drain_scope(epoch, scope);
+                self.drain_scope(epoch, scope, now);
             }
         }
     }
 
-    fn drain_scope(&mut self, epoch: Epoch, scope: PauseScope) {
+    fn drain_scope(&mut self, epoch: Epoch, scope: PauseScope, now: Instant) {
         let Some(group) = self.groups.get(epoch) else {
             return;
         };
         let mut is_drained = true;
         for queue in group.held_in(&scope) {
-            is_drained &= self.is_queue_drained(queue);
+            is_drained &= self.is_queue_drained(queue, now);
         }
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
@@ -305,7 +305,7 @@ impl Client {
     }
 
     /// Nothing fetched, nothing to be committed. What is to be committed is, at once.
-    fn is_queue_drained(&mut self, epoch: Epoch) -> bool {
+    fn is_queue_drained(&mut self, epoch: Epoch, now: Instant) -> bool {
         let Some(queue) = self.queues.get(epoch) else {
             return true;
         };
@@ -317,6 +317,6 @@ impl Client {
         if !is_idle {
             return false;
         }
-        self.commit_at_once(epoch)
+        self.commit_at_once(epoch, now)
     }
 }

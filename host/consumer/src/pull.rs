@@ -157,9 +157,9 @@ impl Client {
         let (commit_offset, commit) = if group.is_broadcasting() {
             (Some(QueueOffset(0)), false)
         } else {
-            let finished = queue.commit.finished();
-            let commit = replica.is_master() && finished > Some(QueueOffset(0));
-            (finished, commit)
+            let carried = queue.commit.carried_by_pull();
+            let commit = replica.is_master() && carried > Some(QueueOffset(0));
+            (queue.commit.finished(), commit)
         };
         let alone = queue.bad_record.is_some();
         let request = Request::PullMessage(Box::new(PullMessage {

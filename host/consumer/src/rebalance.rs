@@ -11,6 +11,7 @@ pub(crate) mod allocate;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::{Instant, MessageQueue};
 
@@ -27,6 +28,11 @@ use crate::queue_lock::QueueLock;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::RouteState;
 use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, timeout};
+
+/// A broker that has lost its connections forgets the members: whoever is back first
+/// sees nobody else. So long the others, who have kept their queues, are waited for.
+/// Reconnecting takes them up to `BackoffConfig::max` and a fifth.
+const RETURN_MAX: Duration = Duration::from_secs(4);
 
 /// How far a group is with its rebalancing.
 #[derive(Debug, Default)]
@@ -215,6 +221,18 @@ impl Client {
             return;
         }
         group.rebalance.refusals = 0;
+        let peer = self.routes.peers.get(peer);
+        let regained_at = peer.and_then(|peer| peer.regained_at);
+        let known = group.rebalance.members.iter();
+        let absent = known.filter(|known| !members.contains(known)).count();
+        if absent > 0 && regained_at.is_some_and(|at| now < at + RETURN_MAX) {
+            let reason = format!(
+                "the broker has lost its connections, and {absent} members that may have kept \
+                 their queues are not back yet"
+            );
+            self.members_unknown(epoch, reason, 0, now);
+            return;
+        }
         let mut members = members;
         members.sort_by(|a, b| allocate::java_order(a, b));
         group.rebalance.members.clone_from(&members);
@@ -356,6 +374,7 @@ impl Client {
         for queue in taken {
             let step = StartStep::Committed;
             let queue = self.new_assignment(epoch, topic_index, queue, step, now);
+            self.contest_taken(queue, now);
             self.begin_queue(queue, now);
         }
         waiting.is_empty()

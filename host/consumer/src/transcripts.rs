@@ -16,6 +16,7 @@ mod reset;
 mod retry;
 mod route;
 mod server_request;
+mod shared_offsets;
 mod situations;
 mod start;
 mod status;

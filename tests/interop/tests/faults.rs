@@ -1,4 +1,7 @@
-//! What goes wrong between members of a group and their broker, under load.
+//! A link to the broker that is cut, held up and slowed down; members that join at once
+//! under load; an answer as large as the broker makes them.
+//!
+//! `cargo xtask bench soundness` does the same for longer and with Java beside it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,6 +13,7 @@ use interop::account::{Account, Seen};
 use interop::broker::Connection;
 use interop::cluster::Cluster;
 use interop::host::{self, HostSettings};
+use interop::schedule;
 use interop::stream::Stream;
 use interop::watch::Watch;
 
@@ -17,6 +21,8 @@ use interop::watch::Watch;
 const BOUND: Duration = Duration::from_secs(180);
 const QUEUES: u32 = 8;
 const GROUP: &str = "ledger-group";
+/// What a fault may cost once it is over.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
 /// A pulled message may lie so long before it is delivered.
 const HELD_MAX: Duration = Duration::from_secs(5);
 
@@ -33,7 +39,7 @@ fn delivered(hosts: &[&HostProcess]) -> BTreeSet<String> {
 
 /// Two hosts of one group, each behind a link of its own.
 struct Pair {
-    _cluster: Cluster,
+    cluster: Cluster,
     broker_addr: String,
     links: [FaultyLink; 2],
     folders: [tempfile::TempDir; 2],
@@ -50,7 +56,7 @@ impl Pair {
             folders: [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder")),
             component: guest_artifacts::path("ledger"),
             broker_addr,
-            _cluster: cluster,
+            cluster,
         }
     }
 
@@ -137,4 +143,59 @@ fn members_that_join_at_once_under_load_step_no_offset_back() {
     let allowed = 4 * (1_000 + 32);
     assert!(account.repeats <= allowed, "{} repeats", account.repeats);
     println!("{} messages, {} repeats", sent.len(), account.repeats);
+}
+
+#[test]
+fn cuts_stalls_and_delays_lose_nothing_and_end_within_seconds() {
+    let pair = Pair::new();
+    let (mut one, mut two) = (pair.host(0), pair.host(1));
+    one.wait_for_line("serving", BOUND);
+    two.wait_for_line("serving", BOUND);
+    let watch = pair.watch();
+    let stream = pair.stream("m", 160);
+    eventually("a stream under way", BOUND, || {
+        (one.delivery_count() > 100 && two.delivery_count() > 100).then_some(())
+    });
+    let links: Vec<&FaultyLink> = pair.links.iter().collect();
+    let faults = schedule::run(&links, 7, Duration::from_secs(35));
+    std::thread::sleep(RECOVERY_MAX);
+    let sent = stream.stop();
+    let end = Instant::now();
+    eventually("every message", BOUND, || {
+        let seen = delivered(&[&one, &two]);
+        sent.iter()
+            .all(|sent| seen.contains(&sent.body))
+            .then_some(())
+    });
+    let seen = seen(&[&one, &two]);
+    let account = Account::of(&sent, &seen, &watch.stop(), HELD_MAX);
+    println!(
+        "{} messages, {} repeats, {faults:#?}",
+        sent.len(),
+        account.repeats
+    );
+    assert_sound(&account);
+    for (index, fault) in faults.iter().enumerate() {
+        let next = faults.get(index + 1).map_or(end, |next| next.from);
+        if next < fault.to + RECOVERY_MAX {
+            continue;
+        }
+        for queue_id in 0..QUEUES {
+            let first = seen
+                .iter()
+                .filter(|(at, delivery)| *at > fault.to && delivery.queue_id == queue_id)
+                .map(|(at, _)| *at - fault.to)
+                .min();
+            assert!(
+                first.is_some_and(|first| first < RECOVERY_MAX),
+                "queue {queue_id} after {:?}: first delivery {first:?} after its end",
+                fault.fault
+            );
+        }
+    }
+    for link in &pair.links {
+        let most = link.connects_in_a_second_max();
+        assert!(most <= 10, "{most} connections within a second");
+    }
+    drop(pair.cluster);
 }

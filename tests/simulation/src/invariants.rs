@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use consumer::event::{Event, StartPolicy};
+use consumer::{Request, RequestError, Response};
 use protocol::MessageQueue;
 
 use crate::cluster::{Cluster, GROUPS, MAX_RECONSUME_TIMES, TOPICS};
@@ -177,7 +178,7 @@ impl Cluster {
             given_back.into_iter().partition(|(g, ..)| g == group);
         self.members[member].given_back = others;
         for (group, queue, assignment) in of_group {
-            if assignment.committed < assignment.finished() {
+            if assignment.committed.max(assignment.known) < assignment.finished() {
                 let what = format!(
                     "{} gave {queue} of {group} back finished up to {}, committed up to {}",
                     self.members[member].name,
@@ -226,6 +227,34 @@ impl Cluster {
             let name = this.name.clone();
             let what = format!("{name} commits {offset} of {queue} of {group} after {before}");
             self.violated("a committed offset never goes back", what);
+        }
+    }
+
+    /// A client has heard what is committed of a queue of its: when another member has come
+    /// further, nothing is left to be told.
+    pub(crate) fn note_known_commit(
+        &mut self,
+        member: usize,
+        request: &Request,
+        result: &Result<Response, RequestError>,
+    ) {
+        let Request::QueryConsumerOffset {
+            consumer_group,
+            queue,
+        } = request
+        else {
+            return;
+        };
+        let Ok(Response::ConsumerOffset(Some(offset))) = result else {
+            return;
+        };
+        let member = &mut self.members[member];
+        let key = (consumer_group.to_string(), queue.clone());
+        let held = member.assignments.get_mut(&key).into_iter();
+        let given_back = member.given_back.iter_mut();
+        let given_back = given_back.filter(|(g, q, _)| *g == key.0 && *q == key.1);
+        for assignment in held.chain(given_back.map(|(_, _, assignment)| assignment)) {
+            assignment.known = assignment.known.max(offset.0);
         }
     }
 

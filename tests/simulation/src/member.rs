@@ -70,6 +70,8 @@ pub(crate) struct Assignment {
     start: u64,
     /// What it asked to be committed.
     pub(crate) committed: u64,
+    /// What it was told, while it had the queue or gave it back, that others have committed.
+    pub(crate) known: u64,
     pub(crate) places: BTreeMap<u64, PlaceState>,
     /// In order: failures that were counted here.
     pub(crate) failures: BTreeMap<u64, u32>,
@@ -93,6 +95,7 @@ impl Assignment {
             number,
             start,
             committed: start,
+            known: 0,
             places: BTreeMap::new(),
             failures: BTreeMap::new(),
         }

@@ -265,6 +265,7 @@ impl Cluster {
         let opaque = command.opaque;
         let result = open.expect.decode(command);
         self.note_list(member, &open.request, &result);
+        self.note_known_commit(member, &open.request, &result);
         self.note_locks(member, &open, &result);
         self.history.add(self.now, || {
             format!(
