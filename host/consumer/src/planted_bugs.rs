@@ -71,7 +71,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every one.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::CommitPastUnfinished,
         Self::TrustStaleEpoch,
         Self::AcceptOldAnswer,
@@ -96,6 +96,10 @@ impl PlantedBug {
         Self::TwoCallsAtOnce,
         Self::LosePutBackOrder,
         Self::ForgetAttempts,
+        Self::ForgetLocalOffsets,
+        Self::DropBroadcastRetry,
+        Self::ResetKeepsCalls,
+        Self::ForgetResetCommit,
     ];
 }
 

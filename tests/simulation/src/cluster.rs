@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
 use consumer::listener::{ConsumeMode, ConsumeRequestId};
+use consumer::local_offsets::PendingLocalOffsets;
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::testing::PlantedBug;
 use consumer::{GroupConfig, PauseScope, Request, RequestError, RequestId, Response};
@@ -16,6 +17,7 @@ use protocol::subscription::{ExpressionType, SubscriptionData};
 use protocol::{Instant, RemotingCommand};
 
 use crate::Summary;
+use crate::broadcast::Host;
 use crate::clock::Agenda;
 use crate::faults::{FAULTS_END, Fault, Weather, plan};
 use crate::history::History;
@@ -93,6 +95,11 @@ pub(crate) enum Due {
         member: usize,
         group: &'static str,
     },
+    /// A disk has done what it was asked.
+    Disk {
+        member: usize,
+        pending: PendingLocalOffsets,
+    },
     Send,
     Heal,
     Probe,
@@ -126,6 +133,9 @@ pub(crate) struct Cluster {
     pub(crate) bug: Option<PlantedBug>,
     pub(crate) configs: Vec<GroupConfig>,
     pub(crate) buffer_bytes: u64,
+    /// Members consume in broadcast too.
+    pub(crate) broadcasts: bool,
+    pub(crate) hosts: Vec<Host>,
     next_message: u32,
     steps: u64,
 }
@@ -142,6 +152,12 @@ impl Cluster {
         if configs.iter().any(|config| config.mode() == by_hand) {
             // What waits for a commit must not keep the messages away that bring it.
             buffer_bytes = 1 << 30;
+        }
+        let broadcasts = random.u32(0..3) == 0;
+        if broadcasts {
+            // One more group for the same memory: enough for more than a pull at a time,
+            // or what has piled up is not consumed in time.
+            buffer_bytes = buffer_bytes.max(64 << 10);
         }
         let mut cluster = Self {
             now,
@@ -164,6 +180,8 @@ impl Cluster {
             bug,
             configs,
             buffer_bytes,
+            broadcasts,
+            hosts: Vec::new(),
             next_message: 0,
             steps: 0,
             random,
@@ -301,6 +319,14 @@ impl Cluster {
                         // It may have left, or begun anew, meanwhile.
                         client.resume(id, &PauseScope::Group, now).ok();
                     });
+                }
+            }
+            Due::Disk { member, pending } => {
+                let stalled_until = self.members[member].stalled_until;
+                if stalled_until > self.now {
+                    self.agenda.at(stalled_until, Due::Disk { member, pending });
+                } else {
+                    self.at_disk(member, &pending);
                 }
             }
             Due::Subscribe { member, group } => self.subscribe(member, group),

@@ -45,6 +45,12 @@ pub(crate) enum Fault {
     BrokerRestart { away: Duration, rolled_back: bool },
     /// A name server is away.
     NameServerAway(Duration),
+    /// An operator moves offsets of a group back.
+    Reset,
+    /// The disk of a host is full for a while.
+    DiskFull(Duration),
+    /// The disk of a host cannot be read for a while.
+    DiskUnreadable(Duration),
     /// A weather for a while.
     Weather(Weather, Duration),
 }
@@ -103,7 +109,7 @@ pub(crate) fn plan(random: &mut Rng) -> Vec<(Instant, Fault)> {
 
 fn fault(random: &mut Rng) -> Fault {
     let seconds = |random: &mut Rng, max: u64| Duration::from_millis(random.u64(100..max * 1000));
-    match random.u32(0..30) {
+    match random.u32(0..33) {
         0..=1 => Fault::Crash,
         2..=3 => Fault::Stop,
         4..=6 => Fault::Join,
@@ -119,6 +125,9 @@ fn fault(random: &mut Rng) -> Fault {
             rolled_back: random.bool(),
         },
         19 => Fault::NameServerAway(seconds(random, 60)),
+        20 => Fault::Reset,
+        21 => Fault::DiskFull(seconds(random, 60)),
+        22 => Fault::DiskUnreadable(seconds(random, 30)),
         _ => Fault::Weather(
             Weather::ALL[random.usize(..Weather::ALL.len())],
             seconds(random, 40),
@@ -164,6 +173,18 @@ impl Cluster {
             Fault::Join => {
                 if self.living().len() < MEMBERS_MAX {
                     self.join();
+                }
+            }
+            Fault::Reset => self.reset_some(),
+            Fault::DiskFull(time) | Fault::DiskUnreadable(time) => {
+                let end = Some(now + time);
+                if !self.hosts.is_empty() {
+                    let index = self.random.usize(..self.hosts.len());
+                    let host = &mut self.hosts[index];
+                    match fault {
+                        Fault::DiskFull(_) => host.full_until = end,
+                        _ => host.unreadable_until = end,
+                    }
                 }
             }
             Fault::Weather(weather, time) => self.weather.push((weather, now + time)),
@@ -307,6 +328,7 @@ impl Cluster {
         self.healed = true;
         self.weather.clear();
         self.partitions.clear();
+        self.heal_disks();
         self.name_servers_away = [self.now; NAME_SERVERS];
         for node in &mut self.brokers {
             node.away_until = self.now;

@@ -141,7 +141,7 @@ impl Cluster {
         let answered = self.members[member].answered.remove(&key);
         let answered = answered.unwrap_or_default();
         let told = match policy {
-            StartPolicy::Corrected => true,
+            StartPolicy::Corrected | StartPolicy::Reset => true,
             StartPolicy::Committed => answered.contains(&Some(offset)),
             _ => answered.contains(&None),
         };
@@ -220,6 +220,7 @@ impl Cluster {
             }
         }
         let Some(assignment) = this.assignments.get_mut(&key) else {
+            self.note_stored_reset(member, &key, offset);
             return;
         };
         let before = std::mem::replace(&mut assignment.committed, offset);
@@ -361,6 +362,7 @@ impl Cluster {
             }
         }
         reasons.extend(self.members_that_do_not_stop());
+        reasons.extend(self.unsettled_broadcast());
         reasons
     }
 

@@ -11,6 +11,7 @@
 //! `recovery`; `batch` runs many seeds.
 
 pub mod batch;
+mod broadcast;
 mod clock;
 mod cluster;
 mod faults;
@@ -21,6 +22,7 @@ mod ledger;
 mod member;
 mod network;
 mod recovery;
+mod resets;
 mod servers;
 mod workload;
 

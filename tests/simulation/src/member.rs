@@ -11,10 +11,12 @@ use consumer::{Client, ClientConfig, Expect, GroupId, Request, RequestId};
 use embedded_broker::ConnectionId;
 use protocol::{Address, Instant, MessageQueue};
 
+use crate::broadcast::BROADCAST;
 use crate::cluster::{Cluster, Due, GROUPS, NAME_SERVERS};
 use crate::in_order;
 use crate::ledger::id_of;
 use crate::network::Server;
+use crate::resets::Obeyed;
 use crate::workload::{self, Outcome};
 
 /// A process. It keeps its place in the list when it is gone.
@@ -48,6 +50,10 @@ pub(crate) struct Member {
     pub(crate) locks: BTreeMap<(String, MessageQueue), Instant>,
     /// What it sends, by the order of `send`.
     pub(crate) sends: BTreeMap<consumer::SendId, u32>,
+    /// Where it runs, when it consumes in broadcast.
+    pub(crate) host: Option<usize>,
+    /// Resets that it obeys, until their first pull.
+    pub(crate) resets: BTreeMap<(String, MessageQueue), Obeyed>,
 }
 
 /// A request under way.
@@ -161,11 +167,14 @@ impl Cluster {
             routed: BTreeSet::new(),
             locks: BTreeMap::new(),
             sends: BTreeMap::new(),
+            host: None,
+            resets: BTreeMap::new(),
         });
         if consumes {
             for (group, _) in GROUPS {
                 self.subscribe(member, group);
             }
+            self.joins_broadcast(member);
         }
         member
     }
@@ -233,8 +242,11 @@ impl Cluster {
                 self.history.add(self.now, || {
                     format!("{} {event:?}", self.members[member].name)
                 });
-                self.check_event(member, &event);
-                self.check_lock_event(member, &event);
+                self.check_reset_event(member, &event);
+                if !self.check_broadcast_event(member, &event) {
+                    self.check_event(member, &event);
+                    self.check_lock_event(member, &event);
+                }
                 if matches!(event, Event::Stopped) {
                     self.stopped(member);
                 }
@@ -242,6 +254,10 @@ impl Cluster {
             while let Some(request) = self.with_client(member, Client::poll_request) {
                 nothing = false;
                 self.send_request(member, &request);
+            }
+            while let Some(pending) = self.with_client(member, Client::poll_local_offsets) {
+                nothing = false;
+                self.asks_disk(member, pending);
             }
             while self.members[member].calls.len() < self.members[member].permits
                 && let Some(request) = self.with_client(member, Client::poll_consume_request)
@@ -352,6 +368,9 @@ impl Cluster {
                 in_order::result(request.len(), auto_commit, commits, mood, &mut self.random)
             }
         };
+        if key.0 == BROADCAST {
+            self.answered_in_broadcast(member, &request, &outcomes);
+        }
         let name = self.members[member].name.clone();
         self.history.add(self.now, || {
             let first = request.iter().next().map(|m| m.message.queue_offset().0);

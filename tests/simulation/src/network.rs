@@ -391,6 +391,7 @@ impl Cluster {
 
     /// What a client commits, whether or not a broker hears of it.
     fn note_sent(&mut self, member: usize, request: &Request) {
+        self.check_broadcast_request(request);
         if let Some((group, queue, offset)) = commit_of(request) {
             self.check_commit_sent(member, group, queue, offset);
         }
