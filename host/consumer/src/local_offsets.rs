@@ -281,6 +281,14 @@ impl Client {
         self.local_offsets_due.insert(epoch);
     }
 
+    /// What could not be stored is tried again, also when no queue has moved since.
+    pub(crate) fn store_unstored_local_offsets(&mut self) {
+        let groups = self.groups.iter();
+        let unstored = groups.filter(|(_, group)| group.local.is_changed);
+        self.local_offsets_due
+            .extend(unstored.map(|(epoch, _)| epoch));
+    }
+
     /// Gives out what is due, once for all changes of one input.
     pub(crate) fn store_due_local_offsets(&mut self) {
         while let Some(epoch) = self.local_offsets_due.pop_first() {

@@ -217,6 +217,7 @@ impl Client {
         let mut changed = std::mem::take(&mut self.changed_offsets);
         changed.retain(|&epoch| self.commit_changed(epoch, now));
         self.changed_offsets = changed;
+        self.store_unstored_local_offsets();
         if !self.changed_offsets.is_empty() {
             self.timers
                 .set_earliest(Timer::PersistOffsets, now + PERSIST_OFFSETS);

@@ -79,6 +79,12 @@ impl Client {
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };
+        if group.life == Life::Committing && !group.has_stored_offsets() {
+            self.local_offsets_due.insert(epoch);
+        }
+        let Some(group) = self.groups.get_mut(epoch) else {
+            return;
+        };
         if group.life == Life::Committing && group.has_stored_offsets() {
             group.life = Life::Silent {
                 from_version: self.announcement.next(),

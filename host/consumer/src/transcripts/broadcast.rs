@@ -190,3 +190,28 @@ fn a_group_that_leaves_stores_its_offsets_first() {
     t.settle();
     check("broadcast_stop", &t);
 }
+
+#[test]
+fn a_choice_that_was_not_stored_is_stored_later_or_at_the_end() {
+    for leaves in [false, true] {
+        let mut t = Harness::default();
+        t.topic("T1", &[("broker-a", 1)]);
+        let group = t.subscribe(config(broadcasting("T1")));
+        t.settle_but(&["local offsets"]);
+        t.do_local_offsets();
+        t.settle_but(&["local offsets"]);
+        t.store_local_offsets(Err(failure("no space left on device")));
+        if leaves {
+            t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+        } else {
+            t.wait(seconds(5));
+        }
+        // No message has come, and yet there is something to be stored.
+        t.do_local_offsets();
+        assert_eq!(t.cluster.local_offsets.len(), 1);
+        if leaves {
+            t.settle();
+            assert!(t.transcript().contains("GroupLeft"));
+        }
+    }
+}
