@@ -6,6 +6,7 @@
 // leaves its group when its standard input ends.
 
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -14,6 +15,9 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 public class Broadcaster {
   public static void main(String[] arguments) throws Exception {
+    // Offsets are kept under the user's home, whatever the cluster: those of the run before
+    // would pass over messages of this one.
+    System.setProperty("rocketmq.client.localOffsetStoreDir", Files.createTempDirectory("offsets").toString());
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
     consumer.setNamesrvAddr(arguments[0]);
     consumer.setMessageModel(MessageModel.BROADCASTING);
