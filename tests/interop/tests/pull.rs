@@ -158,6 +158,11 @@ fn pull_tasks_follow_the_rebalance_and_the_broker_sees_a_pull_consumer() {
         });
     };
     pulled(COUNT);
+    // What is not stored yet is repeated by the next owner.
+    let half = COUNT as u64 / u64::from(QUEUES);
+    eventually("the offsets are stored", BOUND, || {
+        (committed(&mut broker) == vec![Some(half); QUEUES as usize]).then_some(())
+    });
     let second = start(&cluster, "two");
     let callback = Arc::new(Callback(Arc::clone(&two)));
     runtime
@@ -165,6 +170,16 @@ fn pull_tasks_follow_the_rebalance_and_the_broker_sees_a_pull_consumer() {
         .expect("subscribed");
     eventually("the second member has runs", BOUND, || {
         (two.runs.load(Ordering::SeqCst) > 0).then_some(())
+    });
+    // A run whose queue is taken away meanwhile is repeated by the next owner.
+    let held = |driver: &Driver| {
+        let status = runtime.block_on(driver.status()).expect("it runs");
+        let topics = status.client.groups.iter().flat_map(|group| &group.topics);
+        topics.map(|topic| topic.queues.len()).sum::<usize>()
+    };
+    eventually("the queues are divided", BOUND, || {
+        let half = QUEUES as usize / 2;
+        (held(&first) == half && held(&second) == half).then_some(())
     });
     send(&mut broker, COUNT);
     pulled(2 * COUNT);

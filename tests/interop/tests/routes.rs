@@ -107,7 +107,7 @@ fn a_dead_and_an_unresolvable_name_server_beside_a_good_one_do_not_matter() {
     );
     all_come(&host, "m-", 20);
     // The bad ones are shown, each once.
-    for bad in ["no-such-host.invalid", "127.0.0.1:9 "] {
+    for bad in ["no-such-host.invalid", "127.0.0.1:9;"] {
         let lines = host.lines();
         let told = lines.iter().filter(|line| line.contains(bad));
         assert!((1..=4).contains(&told.count()), "{bad}: {lines:?}");
