@@ -185,58 +185,6 @@ fn a_broker_that_comes_back_at_another_address_is_found() {
 }
 
 #[test]
-fn a_slave_serves_when_its_master_is_killed() {
-    const COUNT: usize = 20_000;
-    let component = guest_artifacts::path("ledger");
-    let cluster = Cluster::start(&[]);
-    cluster.create_topic("Ledger", 4);
-    let slave = ["brokerId=1", "brokerRole=SLAVE"];
-    let slave = Joined::start(cluster.namesrv_addr(), "broker-a", &slave);
-    let connection = format!("namesrv_addr = [{:?}]", cluster.namesrv_addr());
-    // One message a call, one call at once: there is a backlog when the master dies.
-    let plugin = Plugin {
-        consume: "consume_thread_max = 1\nconsume_message_batch_max_size = 1\n\
-                  pull_threshold_for_queue = 64",
-        ..Plugin::of(&component, "ledger-group", "Ledger")
-    };
-    let tenant = Tenant::new(&connection, &[plugin]);
-    assert!(tenant.send("Ledger", &bodies("m", COUNT), &[]).0);
-    eventually("a copy of everything at the slave", BOUND, || {
-        let mut slave = Connection::open(&slave.addr());
-        let copied: u64 = (0..4).map(|queue| slave.max_offset("Ledger", queue)).sum();
-        (copied == COUNT as u64).then_some(())
-    });
-    let mut host = tenant.run();
-    eventually("a stream under way", BOUND, || {
-        (host.delivery_count() >= 300).then_some(())
-    });
-    cluster.kill_broker();
-    let killed = Instant::now();
-    let before = host.delivery_count();
-    assert!(before < COUNT, "the kill came mid-stream");
-    all_come(&host, "m-", COUNT);
-    let mut times: Vec<Instant> = host
-        .timed_deliveries()
-        .into_iter()
-        .map(|(at, _)| at)
-        .collect();
-    times.retain(|at| *at >= killed);
-    let gap = times.windows(2).map(|pair| pair[1] - pair[0]).max();
-    assert!(
-        gap.is_some_and(|gap| gap < Duration::from_secs(10)),
-        "nothing came for {gap:?}"
-    );
-
-    // A member that starts while there is only the slave begins where the group is.
-    host.interrupt();
-    assert!(host.wait(BOUND).success());
-    let host = tenant.run();
-    std::thread::sleep(Duration::from_secs(8));
-    let again = host.delivery_count();
-    assert!(again < COUNT / 2, "{again} of {COUNT} again");
-}
-
-#[test]
 fn two_clusters_in_one_process_do_not_know_each_other() {
     let component = guest_artifacts::path("ledger");
     let (one, two) = (Cluster::start(&[]), Cluster::start(&[]));
