@@ -84,10 +84,22 @@ impl Client {
             return;
         };
         let mut contested = Vec::new();
+        let mut alone = Vec::new();
         for (epoch, queue) in self.queues.iter() {
             let master = self.routes.master(queue.broker);
-            if self.is_shared(queue.group) && master.is_some_and(|master| master.peer == peer) {
+            if master.is_none_or(|master| master.peer != peer) {
+                continue;
+            }
+            if self.is_shared(queue.group) {
                 contested.push(epoch);
+            } else {
+                alone.push(epoch);
+            }
+        }
+        // What it had may be lost with it, and nobody else will tell it again.
+        for epoch in alone {
+            if let Some(queue) = self.queues.get_mut(epoch) {
+                queue.commit.contest = Contest::Alone;
             }
         }
         for epoch in contested {
