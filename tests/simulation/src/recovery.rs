@@ -33,6 +33,8 @@ pub(crate) const SHRUNK_ROUTE_BELIEVED: Duration = Duration::from_secs(5);
 pub(crate) struct Recovery {
     /// The last effect of a fault.
     over_at: Option<Instant>,
+    /// It is known when all must be well: nothing adds to it any more.
+    expected: bool,
     /// Messages sent to see whether queues are consumed.
     probes: Vec<(MessageQueue, Id)>,
     /// It was looked at.
@@ -42,13 +44,15 @@ pub(crate) struct Recovery {
 impl Cluster {
     /// Something that has gone wrong has its last effect then.
     pub(crate) fn disturbs_until(&mut self, until: Instant) {
-        if !self.healed {
+        // What breaks while everything is healed is an effect of the faults, too.
+        if !self.recovery.expected {
             self.recovery.over_at = self.recovery.over_at.max(Some(until));
         }
     }
 
     /// Everything is healed: when must it be well again?
     pub(crate) fn expect_recovery(&mut self) {
+        self.recovery.expected = true;
         let over_at = self.recovery.over_at.max(Some(self.now));
         let over_at = over_at.unwrap_or(self.now);
         let well_at = over_at + RECOVERY_MAX;

@@ -30,7 +30,7 @@ struct Arguments {
     #[arg(long, conflicts_with = "seeds")]
     minutes: Option<u64>,
     /// Run so many seeds.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 2000)]
     seeds: u64,
     /// The first seed; 0 by default, and one that was never used before with --minutes.
     #[arg(long)]
