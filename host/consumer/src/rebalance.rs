@@ -45,6 +45,8 @@ pub(crate) struct Rebalance {
     refusals: u32,
     /// Client ids of the members when last heard of, in the order that queues are divided.
     pub(crate) members: Vec<String>,
+    /// The members have changed: when to look at what is committed once more.
+    pub(crate) looks_at: Option<Instant>,
     /// Why the last one changed nothing.
     pub(crate) obstacle: Option<String>,
     /// Another client has our id.
@@ -235,10 +237,12 @@ impl Client {
         }
         let mut members = members;
         members.sort_by(|a, b| allocate::java_order(a, b));
+        let changed = group.rebalance.members != members;
         group.rebalance.members.clone_from(&members);
         group.rebalance.obstacle = None;
         group.rebalance.identity_clash = ours > 1;
         let balanced = self.divide_topics(epoch, &members, now);
+        self.contest_by_members(epoch, changed, now);
         if again || !balanced {
             self.rebalance_soon(epoch, now);
         }

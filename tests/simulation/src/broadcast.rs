@@ -42,8 +42,8 @@ pub(crate) struct Host {
     pub(crate) unreadable_until: Option<Instant>,
     /// What the present process was told when it began.
     loaded: LocalOffsetTable,
-    /// Queues whose offset may go back.
-    may_go_back: BTreeSet<MessageQueue>,
+    /// How often the offset of a queue may go back: once for each reset.
+    may_go_back: BTreeMap<MessageQueue, u32>,
     /// Places that some process here is done with.
     finished: BTreeMap<MessageQueue, BTreeSet<u64>>,
     done: BTreeSet<Id>,
@@ -157,7 +157,11 @@ impl Cluster {
         }
         if damaged {
             this.latest = std::mem::take(&mut this.previous);
-            this.may_go_back = this.finished.keys().cloned().collect();
+            this.may_go_back = this
+                .finished
+                .keys()
+                .map(|queue| (queue.clone(), 1))
+                .collect();
         }
         this.loaded.clone_from(&this.latest);
         let problem = "damaged".to_owned();
@@ -192,7 +196,12 @@ impl Cluster {
                 ));
             }
             let before = this.latest.get(queue);
-            if before > Some(offset) && !this.may_go_back.remove(queue) {
+            let may_go_back = this.may_go_back.get_mut(queue).filter(|times| **times > 0);
+            if before <= Some(offset) {
+                // As it should.
+            } else if let Some(times) = may_go_back {
+                *times -= 1;
+            } else {
                 broken = Some((
                     "a committed offset never goes back",
                     format!("host {host} stores {offset} of {queue} after {before:?}"),
@@ -294,7 +303,7 @@ impl Cluster {
                 ..
             } if **consumer_group == *BROADCAST => {
                 let this = &mut self.hosts[host];
-                this.may_go_back.insert(queue.clone());
+                *this.may_go_back.entry(queue.clone()).or_default() += 1;
                 this.loaded.remove(queue);
             }
             Event::Rebalanced { consumer_group, .. } | Event::GroupLeft { consumer_group }

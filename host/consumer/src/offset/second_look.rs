@@ -26,6 +26,10 @@ use crate::timers::{PERSIST_OFFSETS, PULL_DELAY_WHEN_ERROR, Timer, timeout};
 /// the end of its last rebalance (a second) before it gives the queue back.
 const SECOND_LOOK_DELAY: Duration = Duration::from_secs(2);
 
+/// After the last change of the members: by then all of them have rebalanced and given
+/// back what is not theirs.
+const SETTLED: Duration = Duration::from_secs(30);
+
 /// Whether somebody else may have committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Contest {
@@ -74,6 +78,45 @@ impl Client {
             && let Some(queue) = self.queues.get_mut(epoch)
         {
             queue.commit.contest(now + SECOND_LOOK_DELAY);
+        }
+    }
+
+    /// The members of a group are known again. Whoever was alone is not any more; and when
+    /// all has been quiet for a while, a last commit of somebody else that came late, and
+    /// moved what is committed back, is found and told again.
+    pub(crate) fn contest_by_members(&mut self, group_epoch: Epoch, changed: bool, now: Instant) {
+        let is_shared = self.is_shared(group_epoch);
+        let Some(group) = self.groups.get_mut(group_epoch) else {
+            return;
+        };
+        let looks_at = &mut group.rebalance.looks_at;
+        let is_settled = !changed && looks_at.is_some_and(|at| at <= now);
+        if changed {
+            *looks_at = Some(now + SETTLED);
+        } else if is_settled {
+            *looks_at = None;
+        } else {
+            return;
+        }
+        let held: Vec<Epoch> = group.held().collect();
+        for epoch in held {
+            let Some(queue) = self.queues.get_mut(epoch) else {
+                continue;
+            };
+            let at = match queue.commit.contest {
+                _ if !is_shared && is_settled => {
+                    queue.commit.contest = Contest::Alone;
+                    continue;
+                }
+                Contest::Alone if is_shared => now + SECOND_LOOK_DELAY,
+                Contest::Known(_) if is_shared && is_settled => now,
+                _ => continue,
+            };
+            queue.commit.contest(at);
+            if queue.commit.list() {
+                self.changed_offsets.push(epoch);
+            }
+            self.timers.set_earliest(Timer::PersistOffsets, at);
         }
     }
 
