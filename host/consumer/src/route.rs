@@ -11,6 +11,7 @@ mod name_server;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::body::TopicRouteData;
 use protocol::{Address, Instant, MessageQueue};
@@ -19,7 +20,7 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::heartbeat::Peer;
 use crate::rebalance::allocate::{java_order, java_queue_order};
 use crate::request::RequestId;
-use crate::timers::SHRUNK_ROUTE_WATCHED;
+use crate::timers::{ROUTE_REFRESH, SHRUNK_ROUTE_REFRESH, SHRUNK_ROUTE_WATCHED};
 
 pub(crate) use name_server::NameServers;
 
@@ -119,6 +120,15 @@ impl Topic {
             .is_some_and(|(had, until)| queues >= had || until <= now)
         {
             self.shrunk = None;
+        }
+    }
+
+    /// How long what is known of its route is believed.
+    fn refresh(&self) -> Duration {
+        if self.shrunk.is_some() {
+            SHRUNK_ROUTE_REFRESH
+        } else {
+            ROUTE_REFRESH
         }
     }
 }

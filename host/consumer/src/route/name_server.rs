@@ -16,10 +16,7 @@ use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::request::{Destination, Request, RequestError, Response};
-use crate::timers::{
-    MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, ROUTE_REFRESH,
-    SHRUNK_ROUTE_REFRESH, Timer, timeout,
-};
+use crate::timers::{MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, Timer, timeout};
 
 /// A broker makes a group's retry topic with the first heartbeat and tells the name
 /// servers when it likes: so many times it is asked for every second.
@@ -141,7 +138,6 @@ impl Client {
                 topic.servers_tried = 0;
                 topic.refusals = 0;
                 self.name_server_succeeded(server);
-                self.timers.set(Timer::Route(epoch), now + ROUTE_REFRESH);
                 if let Some(change) = self.routes.apply(epoch, &data, now) {
                     self.route_changed(epoch, change, now);
                 }
@@ -204,7 +200,7 @@ impl Client {
         topic.missing_answers = 0;
         let more = topic.servers_tried < servers;
         let pause = match topic.state {
-            RouteState::Known => ROUTE_REFRESH,
+            RouteState::Known => topic.refresh(),
             RouteState::Unknown | RouteState::Missing if error.is_access_refused() => {
                 topic.refusals += 1;
                 access::pause(topic.refusals)
@@ -276,10 +272,9 @@ impl Client {
         if subscribers.is_empty() {
             // Asked for again when somebody sends.
             self.timers.cancel(Timer::Route(epoch));
-        }
-        if topic.shrunk.is_some() && !subscribers.is_empty() {
-            self.timers
-                .set(Timer::Route(epoch), now + SHRUNK_ROUTE_REFRESH);
+        } else {
+            let at = now + topic.refresh();
+            self.timers.set(Timer::Route(epoch), at);
         }
         if change.appeared || change.read_queues {
             self.events.push_back(Event::RouteChanged {
