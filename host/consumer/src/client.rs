@@ -465,9 +465,12 @@ impl Client {
     pub fn assign(
         &mut self,
         group: GroupId,
-        queues: Vec<QueueSelector>,
+        mut queues: Vec<QueueSelector>,
         now: Instant,
     ) -> Result<(), AssignError> {
+        for queue in &mut queues {
+            queue.topic = self.in_namespace(&queue.topic);
+        }
         let result = self.change_assignment(group, queues, now);
         self.settle(now);
         result
@@ -487,7 +490,8 @@ impl Client {
         to: SeekTo,
         now: Instant,
     ) -> Result<(), SeekError> {
-        let result = self.seek_queue(group, queue, to, now);
+        let queue = self.queue_in_namespace(queue);
+        let result = self.seek_queue(group, &queue, to, now);
         self.settle(now);
         result
     }
@@ -586,6 +590,30 @@ impl Client {
         match &*self.config.namespace {
             "" => Arc::clone(name),
             namespace => topic::without_namespace(namespace, name).into(),
+        }
+    }
+
+    /// A name as brokers know it, with the namespace.
+    pub(crate) fn in_namespace(&self, name: &Arc<str>) -> Arc<str> {
+        match &*self.config.namespace {
+            "" => Arc::clone(name),
+            namespace => topic::wrap_namespace(namespace, name).into(),
+        }
+    }
+
+    /// A queue as its user knows it.
+    pub(crate) fn queue_without_namespace(&self, queue: &MessageQueue) -> MessageQueue {
+        MessageQueue {
+            topic: self.without_namespace(&queue.topic),
+            ..queue.clone()
+        }
+    }
+
+    /// A queue as brokers know it.
+    pub(crate) fn queue_in_namespace(&self, queue: &MessageQueue) -> MessageQueue {
+        MessageQueue {
+            topic: self.in_namespace(&queue.topic),
+            ..queue.clone()
         }
     }
 

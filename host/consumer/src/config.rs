@@ -175,6 +175,9 @@ impl GroupConfig {
                 subscription.topic =
                     topic::wrap_namespace(namespace, &subscription.topic).into_owned();
             }
+            for queues in self.assign.iter_mut().flatten() {
+                queues.topic = topic::wrap_namespace(namespace, &queues.topic).into();
+            }
         }
         self
     }

@@ -165,6 +165,7 @@ impl Client {
         by: &Arc<str>,
         now: Instant,
     ) -> Result<(), PauseError> {
+        let scope = &self.scope_in_namespace(scope);
         let Some(group) = self.groups.get_mut(group.0) else {
             return Err(PauseError::Leaving);
         };
@@ -229,6 +230,7 @@ impl Client {
         scope: &PauseScope,
         now: Instant,
     ) -> Result<(), PauseError> {
+        let scope = &self.scope_in_namespace(scope);
         let Some(group) = self.groups.get_mut(group.0) else {
             return Err(PauseError::Leaving);
         };
@@ -250,6 +252,23 @@ impl Client {
         }
         self.settle(now);
         Ok(())
+    }
+
+    fn scope_in_namespace(&self, scope: &PauseScope) -> PauseScope {
+        match scope {
+            PauseScope::Group => PauseScope::Group,
+            PauseScope::Topic(topic) => PauseScope::Topic(self.in_namespace(topic)),
+            PauseScope::Queue(queue) => PauseScope::Queue(self.queue_in_namespace(queue)),
+        }
+    }
+
+    /// As people know it.
+    pub(crate) fn scope_without_namespace(&self, scope: &PauseScope) -> PauseScope {
+        match scope {
+            PauseScope::Group => PauseScope::Group,
+            PauseScope::Topic(topic) => PauseScope::Topic(self.without_namespace(topic)),
+            PauseScope::Queue(queue) => PauseScope::Queue(self.queue_without_namespace(queue)),
+        }
     }
 
     /// The queue was given back: whoever has it next knows nothing of its pause.

@@ -102,7 +102,7 @@ impl Client {
         let of_group = calls.groups.get(&epoch).copied().unwrap_or_default();
         let pauses = group.pauses.iter();
         let mut status = GroupStatus {
-            consumer_group: Arc::clone(&group.name),
+            consumer_group: self.without_namespace(&group.name),
             state: match group.life {
                 Life::Running if group.pauses.get(&PauseScope::Group).is_some() => {
                     GroupState::Paused
@@ -121,7 +121,7 @@ impl Client {
             mean_call: group.call_time.mean(),
             send_backs: group.send_backs,
             pauses: pauses
-                .map(|(scope, pause)| pause_status(scope, pause, now))
+                .map(|(scope, pause)| self.pause_status(scope, pause, now))
                 .collect(),
             rebalance_in: self.due_in(Timer::Rebalance(epoch), now),
             reasons: Vec::new(),
@@ -135,7 +135,11 @@ impl Client {
         status.topics = topics;
         let obstacle = group.rebalance.obstacle.as_deref();
         let clash = group.rebalance.identity_clash.then_some(&*self.client_id);
-        status.reasons = group.topics.iter().filter_map(not_accepted).collect();
+        status.reasons = {
+            let topics = group.topics.iter();
+            let refused = topics.filter_map(|topic| self.not_accepted(topic));
+            refused.collect()
+        };
         status.reasons.extend(status.find_reasons(obstacle, clash));
         status.reasons.extend(local_offsets(&group.local));
         status
@@ -152,7 +156,7 @@ impl Client {
         let route = self.routes.topics.get(topic.topic);
         let last_error = route.and_then(|route| route.last_error.clone());
         let mut status = TopicStatus {
-            topic: Arc::clone(&topic.name),
+            topic: self.without_namespace(&topic.name),
             expression: topic.subscription.sub_string.clone(),
             is_retry: topic.is_retry,
             route: match route.map(|route| route.state) {
@@ -199,7 +203,7 @@ impl Client {
         others
             .filter(|queue| !topic.held.contains_key(queue))
             .map(|queue| OtherQueue {
-                queue: queue.clone(),
+                queue: self.queue_without_namespace(queue),
                 owner: owners.get(queue).map(|owner| (*owner).clone()),
                 releasing: group.releasing.contains(queue),
             })
@@ -221,7 +225,7 @@ impl Client {
         let first = process_queue.head();
         let last = process_queue.last();
         let mut status = QueueStatus {
-            queue: queue.queue.clone(),
+            queue: self.queue_without_namespace(&queue.queue),
             epoch,
             cached_messages: process_queue.messages(),
             free_messages: process_queue.free_messages(),
@@ -249,6 +253,46 @@ impl Client {
         status
     }
 
+    fn pause_status(&self, scope: &PauseScope, pause: &Pause, now: Instant) -> PauseStatus {
+        PauseStatus {
+            scope: self.scope_without_namespace(scope),
+            kind: pause.kind,
+            drained: pause.drained,
+            by: Arc::clone(&pause.by),
+            since: now - pause.since,
+        }
+    }
+
+    /// What a broker has against the topic's expression, in its words.
+    fn not_accepted(&self, topic: &GroupTopic) -> Option<Reason> {
+        let (subscription, check) = match &topic.pending {
+            Some((subscription, check)) => (subscription, check),
+            None => (&topic.subscription, &topic.check),
+        };
+        let expression = format!(
+            "the {} expression \"{}\" for topic \"{}\"",
+            subscription.expression_type.as_str(),
+            subscription.sub_string,
+            self.without_namespace(&topic.name)
+        );
+        let (what, remedy) = match check {
+            Check::Passed => return None,
+            Check::Due | Check::Asked(_) => (
+                format!("no broker has said yet whether it accepts {expression}"),
+                "look whether the brokers of the topic are up and reachable",
+            ),
+            Check::Refused(words) => (
+                format!("a broker does not accept {expression}: {words}"),
+                "correct it, or let the broker evaluate SQL92 (enablePropertyFilter = true)",
+            ),
+        };
+        let then = match topic.pending {
+            Some(_) => "the filter before it stays; the broker is asked again every 30 s",
+            None => "the group consumes nothing until then; the broker is asked again every 30 s",
+        };
+        Some(Reason::new(Cause::SubscriptionRefused, what, then, remedy))
+    }
+
     fn activity(
         &self,
         group: &ConsumerGroup,
@@ -270,7 +314,7 @@ impl Client {
         if let Phase::Pulling(_) | Phase::Task(_) = &queue.phase
             && let Some((scope, pause)) = group.pauses.of(&queue.queue)
         {
-            return Activity::Paused(pause_status(scope, pause, now));
+            return Activity::Paused(self.pause_status(scope, pause, now));
         }
         let failed = |error| Activity::PullFailed { error, again_in };
         let error = queue.last_error.clone().filter(|_| queue.failures > 0);
@@ -322,16 +366,6 @@ impl Client {
     }
 }
 
-fn pause_status(scope: &PauseScope, pause: &Pause, now: Instant) -> PauseStatus {
-    PauseStatus {
-        scope: scope.clone(),
-        kind: pause.kind,
-        drained: pause.drained,
-        by: Arc::clone(&pause.by),
-        since: now - pause.since,
-    }
-}
-
 fn delivery(group: &ConsumerGroup, queue: &AssignedQueue, calls: u32) -> Delivery {
     let messages = queue.process_queue.messages();
     if messages == 0 {
@@ -373,34 +407,4 @@ fn local_offsets(local: &LocalOffsets) -> Option<Reason> {
         next,
         "see to the host's state_dir",
     ))
-}
-
-/// What a broker has against the topic's expression, in its words.
-fn not_accepted(topic: &GroupTopic) -> Option<Reason> {
-    let (subscription, check) = match &topic.pending {
-        Some((subscription, check)) => (subscription, check),
-        None => (&topic.subscription, &topic.check),
-    };
-    let expression = format!(
-        "the {} expression \"{}\" for topic \"{}\"",
-        subscription.expression_type.as_str(),
-        subscription.sub_string,
-        topic.name
-    );
-    let (what, remedy) = match check {
-        Check::Passed => return None,
-        Check::Due | Check::Asked(_) => (
-            format!("no broker has said yet whether it accepts {expression}"),
-            "look whether the brokers of the topic are up and reachable",
-        ),
-        Check::Refused(words) => (
-            format!("a broker does not accept {expression}: {words}"),
-            "correct it, or let the broker evaluate SQL92 (enablePropertyFilter = true)",
-        ),
-    };
-    let then = match topic.pending {
-        Some(_) => "the filter before it stays; the broker is asked again every 30 s",
-        None => "the group consumes nothing until then; the broker is asked again every 30 s",
-    };
-    Some(Reason::new(Cause::SubscriptionRefused, what, then, remedy))
 }

@@ -1,5 +1,6 @@
 //! Filters that change while messages flow, and names within a namespace.
 
+use consumer::pause::{PauseKind, PauseScope};
 use consumer::publish::OutgoingMessage;
 use consumer::{ConsumeFromWhere, GroupConfig};
 use driver::{Driver, HostPermits};
@@ -79,6 +80,26 @@ async fn names_have_their_namespace_at_the_broker_and_nowhere_else() {
     send(&driver, 0..20).await;
     subscribe(&driver, group(GROUP), &recorder).await;
     eventually("all are consumed", || recorder.messages() == 20).await;
+    let by = "a test".into();
+    let topic = PauseScope::Topic(TOPIC.into());
+    driver
+        .pause(GROUP, topic.clone(), PauseKind::Pause, by)
+        .await
+        .unwrap();
+    let status = driver.status().await.unwrap();
+    let status = &status.client.groups[0];
+    assert_eq!(&*status.consumer_group, GROUP);
+    let topics: Vec<&str> = status.topics.iter().map(|topic| &*topic.topic).collect();
+    assert_eq!(topics, [&format!("%RETRY%{GROUP}"), TOPIC]);
+    let queues = status.topics[1].queues.iter();
+    assert!(queues.clone().count() > 0);
+    assert!(
+        queues
+            .map(|queue| &queue.queue)
+            .all(|queue| &*queue.topic == TOPIC)
+    );
+    assert_eq!(status.pauses[0].scope, topic);
+    driver.resume(GROUP, topic).await.unwrap();
     driver.unsubscribe(GROUP).await.unwrap();
     assert_eq!(cluster.committed("shop%counters", "shop%numbers"), 20);
     assert_eq!(log.count("shop%counters"), log.count("counters"));
