@@ -103,6 +103,11 @@ fn touch(batch: &MessageBatch) {
         assert_eq!(message.tags(), message.property("TAGS"));
         assert!(message.properties().count() <= message.raw_properties().len());
     }
+    for (index, message) in (0..).zip(batch.iter()) {
+        if let Some(stored) = batch.stored_bytes(index..index + 1) {
+            assert!(lies_in(stored, message.body()) && lies_in(stored, message.raw_properties()));
+        }
+    }
     let missing: u64 = batch
         .unreadable_all()
         .iter()
@@ -111,12 +116,45 @@ fn touch(batch: &MessageBatch) {
     assert!(missing <= batch.bytes() as u64);
 }
 
+fn lies_in(whole: &[u8], part: &[u8]) -> bool {
+    let (whole, part) = (whole.as_ptr_range(), part.as_ptr_range());
+    part.is_empty() || (whole.start <= part.start && part.end <= whole.end)
+}
+
 /// A read message that is known to have `len` bytes and where its parts lie.
 fn walk(message: &StoredMessage) -> (usize, usize, usize) {
     let body_length_at = 84;
     let topic_length_at = 88 + message.body.len();
     let properties_length_at = topic_length_at + 1 + message.topic.len();
     (body_length_at, topic_length_at, properties_length_at)
+}
+
+#[test]
+fn neighbours_are_one_piece_of_the_answer_unless_something_lies_elsewhere() {
+    let [first, second] = [message(10, b"first"), message(11, b"second")];
+    let bytes = encode(&[first.clone(), second.clone()]);
+    let batch = decode(&bytes);
+    assert_eq!(batch.stored_bytes(0..2), Some(&bytes[..]));
+    assert_eq!(
+        batch.stored_bytes(1..2),
+        Some(&bytes[first.encoded_len()..])
+    );
+    for nothing in [0..0, 2..2, 1..3, 7..9] {
+        assert_eq!(batch.stored_bytes(nothing), None);
+    }
+
+    let opened = decode(&encode(&[first.clone(), compressed(11, b"packed")]));
+    assert!(opened.stored_bytes(0..1).is_some());
+    assert_eq!(opened.stored_bytes(0..2), None, "opened elsewhere");
+
+    let unwrapped = decode(&encode(&[inner_batch(10, &[child(b"a"), child(b"b")])]));
+    assert_eq!(unwrapped.stored_bytes(0..1), None, "a part of a message");
+
+    let mut apart = encode(&[first.clone(), message(11, b"no message"), second]);
+    apart[first.encoded_len() + 4..][..4].fill(0);
+    let apart = decode(&apart);
+    assert_eq!(apart.len(), 2, "one has no magic number");
+    assert_eq!(apart.stored_bytes(0..2), None, "something lies between");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `protocol` types → WIT types. The bytes of a call's messages are laid end to end,
-//! so that they enter the guest as one list.
+//! `protocol` types → WIT types. The bytes of a call's messages enter the guest as one
+//! list: a piece of the broker's answer as it stands, or else laid end to end.
 
 use std::borrow::Cow;
 
@@ -42,62 +42,131 @@ pub(crate) fn message_id(message: Message<'_>) -> Cow<'_, str> {
 }
 
 /// The messages of a call as the guest sees them.
-pub(crate) struct Messages {
+pub(crate) struct Messages<'a> {
     pub(crate) records: Vec<wit::Message>,
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Cow<'a, [u8]>,
 }
 
-impl Messages {
-    pub(crate) fn of<'a>(messages: impl Iterator<Item = ConsumeMessage<'a>> + Clone) -> Self {
+impl<'a> Messages<'a> {
+    /// Messages of a request. Where they lie side by side as the broker stored them, that
+    /// piece of its answer is `data`, and the only copy is the guest's own; a stored
+    /// message has about 100 bytes beside its body and properties.
+    pub(crate) fn of_request(request: &'a ConsumeRequest, first: usize, count: usize) -> Self {
+        let messages = request.iter().skip(first).take(count);
+        stored_bytes(request, first, count)
+            .and_then(|data| Self::lying_in(data, messages.clone(), count))
+            .unwrap_or_else(|| Self::laid_end_to_end(messages))
+    }
+
+    fn lying_in(
+        data: &'a [u8],
+        messages: impl Iterator<Item = ConsumeMessage<'a>>,
+        count: usize,
+    ) -> Option<Self> {
+        let mut records = Vec::with_capacity(count);
+        for consumed in messages {
+            let message = consumed.message;
+            let message_id = part(data, message.property(UNIQ_KEY)?.as_bytes())?;
+            let body = part(data, message.body())?;
+            let properties = part(data, message.raw_properties())?;
+            records.push(record(&consumed, message_id, body, properties));
+        }
+        Some(Self {
+            records,
+            data: Cow::Borrowed(data),
+        })
+    }
+
+    /// Messages from anywhere, copied.
+    pub(crate) fn laid_end_to_end<'b>(
+        messages: impl Iterator<Item = ConsumeMessage<'b>> + Clone,
+    ) -> Self {
         let sizes = messages.clone().map(|consumed| size(consumed.message));
         let (count, bytes) = sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
-        let mut all = Self {
-            records: Vec::with_capacity(count),
-            data: Vec::with_capacity(bytes),
-        };
+        let mut records = Vec::with_capacity(count);
+        let mut data = Vec::with_capacity(bytes);
         for consumed in messages {
-            let record = all.append_message(&consumed);
-            all.records.push(record);
+            let message = consumed.message;
+            let body = append(&mut data, message.body());
+            let raw_properties = message.raw_properties();
+            let properties = append(&mut data, raw_properties);
+            let message_id = match message.property(UNIQ_KEY) {
+                // It stands in the properties.
+                Some(id) => wit::Slice {
+                    offset: properties.offset + distance(raw_properties, id.as_bytes()),
+                    size: small(id.len()),
+                },
+                None => append(&mut data, message.offset_message_id().as_bytes()),
+            };
+            records.push(record(&consumed, message_id, body, properties));
         }
-        all
-    }
-
-    fn append_message(&mut self, consumed: &ConsumeMessage<'_>) -> wit::Message {
-        let message = consumed.message;
-        let body = self.append(message.body());
-        let raw_properties = message.raw_properties();
-        let properties = self.append(raw_properties);
-        let message_id = match message.property(UNIQ_KEY) {
-            // It stands in the properties.
-            Some(id) => wit::Slice {
-                offset: properties.offset + distance(raw_properties, id.as_bytes()),
-                size: small(id.len()),
-            },
-            None => self.append(message.offset_message_id().as_bytes()),
-        };
-        wit::Message {
-            message_id,
-            body,
-            properties,
-            queue_offset: message.queue_offset().0,
-            commit_log_offset: message.commit_log_offset(),
-            born_timestamp_ms: message.born_timestamp_ms(),
-            store_timestamp_ms: message.store_timestamp_ms(),
-            reconsume_times: consumed.reconsume_times,
-            flag: message.flag(),
-            sys_flag: message.sys_flag().cast_unsigned(),
-            store_size: message.store_size(),
+        Self {
+            records,
+            data: Cow::Owned(data),
         }
     }
+}
 
-    fn append(&mut self, bytes: &[u8]) -> wit::Slice {
-        let slice = wit::Slice {
-            offset: small(self.data.len()),
-            size: small(bytes.len()),
-        };
-        self.data.extend_from_slice(bytes);
-        slice
+fn record(
+    consumed: &ConsumeMessage<'_>,
+    message_id: wit::Slice,
+    body: wit::Slice,
+    properties: wit::Slice,
+) -> wit::Message {
+    let message = consumed.message;
+    wit::Message {
+        message_id,
+        body,
+        properties,
+        queue_offset: message.queue_offset().0,
+        commit_log_offset: message.commit_log_offset(),
+        born_timestamp_ms: message.born_timestamp_ms(),
+        store_timestamp_ms: message.store_timestamp_ms(),
+        reconsume_times: consumed.reconsume_times,
+        flag: message.flag(),
+        sys_flag: message.sys_flag().cast_unsigned(),
+        store_size: message.store_size(),
     }
+}
+
+/// The piece of a broker's answer in which these messages lie, if they lie side by side.
+fn stored_bytes(request: &ConsumeRequest, first: usize, count: usize) -> Option<&[u8]> {
+    let mut before = 0;
+    for run in &request.runs {
+        let messages = run.range.len();
+        if first < before + messages {
+            let start = run.range.start + u32::try_from(first - before).ok()?;
+            let end = start.checked_add(u32::try_from(count).ok()?)?;
+            return (end <= run.range.end)
+                .then(|| run.batch.stored_bytes(start..end))
+                .flatten();
+        }
+        before += messages;
+    }
+    None
+}
+
+/// Where a part of a list lies; `None` if it lies elsewhere.
+fn part(data: &[u8], part: &[u8]) -> Option<wit::Slice> {
+    let nothing = wit::Slice { offset: 0, size: 0 };
+    if part.is_empty() {
+        return Some(nothing);
+    }
+    let offset = part.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+    let fits = offset.checked_add(part.len())? <= data.len();
+    fits.then(|| wit::Slice {
+        offset: small(offset),
+        size: small(part.len()),
+    })
+}
+
+fn append(data: &mut Vec<u8>, bytes: &[u8]) -> wit::Slice {
+    let slice = wit::Slice {
+        offset: small(data.len()),
+        size: small(bytes.len()),
+    };
+    data.extend_from_slice(bytes);
+    slice
 }
 
 /// Bytes of the message that a guest gets, nearly.

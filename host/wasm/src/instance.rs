@@ -304,14 +304,14 @@ impl Instance {
     pub(crate) async fn consume_message(
         &mut self,
         call: RunningMessages,
-        messages: &convert::Messages,
+        messages: &convert::Messages<'_>,
         context: BatchContext<'_>,
         budget: Budget,
         slot: &mut RunSlot,
     ) -> Result<Answer, Interruption> {
         let auto_commit = call.request.mode == ConsumeMode::Orderly { auto_commit: true };
         let clock = self.begin(RunningCall::Messages(call), budget);
-        let (records, data) = (&messages.records, &messages.data);
+        let (records, data) = (&messages.records, &*messages.data);
         let store = &mut self.store;
         let answer = match &self.listener {
             Listener::Concurrent(guest) => {

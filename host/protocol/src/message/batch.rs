@@ -10,6 +10,7 @@ mod decode;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -179,6 +180,32 @@ impl MessageBatch {
             batch: self,
             record,
         })
+    }
+
+    /// The stored bytes of neighbouring messages as one piece, when all that
+    /// [`Message::body`] and [`Message::raw_properties`] answer for them lies within it.
+    /// `None` when a body lies elsewhere (it was decompressed, or unwrapped from an inner
+    /// batch), when other bytes lie between two messages, or when there are no such
+    /// messages.
+    pub fn stored_bytes(&self, range: Range<u32>) -> Option<&[u8]> {
+        let records = self.records.get(range.start as usize..range.end as usize)?;
+        let start = records.first()?.start;
+        let mut end = start;
+        for record in records {
+            if record.source != 0 || record.is_child || record.start != end {
+                return None;
+            }
+            end = record.start.checked_add(record.store_size)?;
+            let holds = |part: Span| {
+                let part_end = part.start.checked_add(part.len);
+                part.len == 0
+                    || (part.start >= record.start && part_end.is_some_and(|last| last <= end))
+            };
+            if !holds(record.body) || !holds(record.properties) {
+                return None;
+            }
+        }
+        self.frame.get(start as usize..end as usize)
     }
 
     /// The first stretch that could not be read.

@@ -156,7 +156,8 @@ fn cut(result: &mut QueuePullResult, messages_max: u32, bytes_max: usize) {
 
 /// What the guest gets.
 fn answer(result: &QueuePullResult) -> wit::PullResult {
-    let messages = convert::Messages::of(result.runs.iter().flat_map(MessageRun::iter));
+    let messages =
+        convert::Messages::laid_end_to_end(result.runs.iter().flat_map(MessageRun::iter));
     wit::PullResult {
         status: match result.status {
             PullStatus::Found => wit::PullStatus::Found,
@@ -172,6 +173,6 @@ fn answer(result: &QueuePullResult) -> wit::PullResult {
             .iter()
             .map(convert::pulled_message)
             .collect(),
-        data: messages.data,
+        data: messages.data.into_owned(),
     }
 }

@@ -69,8 +69,7 @@ impl Shared {
         };
         let mut unfinished = Unfinished::new(&self.plugin, count(part.messages));
         let answer = {
-            let consumed = request.iter().skip(part.first).take(part.messages);
-            let messages = convert::Messages::of(consumed);
+            let messages = convert::Messages::of_request(request, part.first, part.messages);
             let call = RunningMessages {
                 request: Arc::clone(request),
                 cancel: cancel.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consumer::listener::{CancelSignal, MessageListener};
+use consumer::listener::{CancelSignal, MessageListener, MessageRun};
 use consumer::publish::SendError;
 use wasm::{Grants, ProducerGrant};
 
@@ -60,6 +60,33 @@ async fn details_are_those_of_the_call_not_of_the_request() {
             "{facts}"
         );
     }
+}
+
+#[tokio::test]
+async fn messages_from_several_answers_look_like_those_of_one() {
+    let plugin = Plugin::load("describe").await;
+    let bodies = ["a", "", "c", "d", "e"];
+    let of_one_answer = plugin.consume(&bodies).await;
+
+    let mut apart = Request::of(&bodies).build();
+    let run = apart.runs.remove(0);
+    for range in [0..2, 2..3, 3..5] {
+        let batch = Arc::clone(&run.batch);
+        apart.runs.push(MessageRun {
+            batch,
+            range,
+            ..run
+        });
+    }
+    assert_eq!(plugin.consume_request(apart).await, of_one_answer);
+
+    // The second call begins in the middle of an answer.
+    let mut in_two_calls = Request::of(&bodies);
+    in_two_calls.messages_per_call = 3;
+    assert_eq!(
+        plugin.consume_request(in_two_calls.build()).await,
+        of_one_answer
+    );
 }
 
 #[tokio::test]
