@@ -15,8 +15,8 @@ const SLICES: usize = 7;
 const LONG_SLICE: Duration = Duration::from_secs(600);
 /// The last hour, and the slice that is being filled.
 const LONG_SLICES: usize = 7;
-/// What a rate is over.
-const WINDOW_SECONDS: f64 = 60.0;
+/// What a rate is over, beside the slice that is being filled.
+const WINDOW: Duration = SLICE.saturating_mul(SLICES as u32 - 1);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -107,7 +107,9 @@ impl Statistics {
                 all.as_secs_f64() * 1000.0 / count as f64
             }
         };
-        let per_second = |count: u64| count as f64 / WINDOW_SECONDS;
+        let filled = now.since_origin().as_secs_f64() % SLICE.as_secs_f64();
+        let seconds = WINDOW.as_secs_f64() + filled;
+        let per_second = |count: u64| count as f64 / seconds;
         let hour = number(now, LONG_SLICE);
         let failed = self.failed.iter();
         let failed = failed
@@ -153,6 +155,15 @@ mod tests {
                 pull_tps: 6.0,
             }
         );
+        let steady = |until: u64| {
+            let mut statistics = Statistics::default();
+            for second in 0..until {
+                statistics.add_call(6, 0, Duration::ZERO, at(second));
+            }
+            statistics.status(at(until)).consume_ok_tps
+        };
+        assert_eq!(steady(120), 6.0);
+        assert_eq!(steady(129), 6.0, "also late in a slice");
         let later = statistics.status(at(200));
         let hour_only = ConsumeStatus {
             consume_failed_msgs: 60,
