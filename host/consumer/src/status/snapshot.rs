@@ -11,6 +11,7 @@ use super::{
     PauseStatus, PeerStatus, QueueStatus, Reason, RouteStatus, TopicStatus,
 };
 use crate::client::Client;
+use crate::config::AllocateError;
 use crate::epoch::Epoch;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life, Phase, since};
 use crate::listener::ConsumeMode;
@@ -24,8 +25,8 @@ use crate::route::RouteState;
 use crate::subscriptions::Check;
 use crate::timers::{PULL_SUSPEND, Timer};
 
-/// The owners of other members' queues cost a division for each member: of so many
-/// members times queues they are not worked out.
+/// The owners of other members' queues cost a division for each member: members times
+/// queues that one snapshot works out, all its topics together. The others have none.
 const OWNERS_WORK_MAX: usize = 100_000;
 
 /// Calls under way of a queue or a group.
@@ -42,11 +43,15 @@ impl Calls {
     }
 }
 
-/// Calls by what they belong to.
-#[derive(Debug, Default)]
-struct CallTable {
-    groups: BTreeMap<Epoch, Calls>,
-    queues: BTreeMap<Epoch, Calls>,
+/// What a walk has to look up and to count.
+#[derive(Debug)]
+struct Walk {
+    now: Instant,
+    /// Calls by what they belong to.
+    calls_of_groups: BTreeMap<Epoch, Calls>,
+    calls_of_queues: BTreeMap<Epoch, Calls>,
+    /// Of `OWNERS_WORK_MAX`.
+    owners_work_left: usize,
 }
 
 impl Client {
@@ -68,11 +73,16 @@ impl Client {
                 refused: peer.access.refused().map(ToString::to_string),
             })
         });
-        let mut calls = CallTable::default();
+        let mut walk = Walk {
+            now,
+            calls_of_groups: BTreeMap::new(),
+            calls_of_queues: BTreeMap::new(),
+            owners_work_left: OWNERS_WORK_MAX,
+        };
         for (_, call) in self.calls.iter() {
-            let queue = calls.queues.entry(call.queue).or_default();
+            let queue = walk.calls_of_queues.entry(call.queue).or_default();
             queue.add(call.handed_over);
-            let group = calls.groups.entry(call.group).or_default();
+            let group = walk.calls_of_groups.entry(call.group).or_default();
             group.add(call.handed_over);
         }
         let groups = self.group_names.values();
@@ -82,7 +92,7 @@ impl Client {
             name_servers: name_servers.collect(),
             brokers: brokers.collect(),
             groups: groups
-                .map(|(epoch, group)| self.group_status(epoch, group, &calls, now))
+                .map(|(epoch, group)| self.group_status(epoch, group, &mut walk))
                 .collect(),
             held_bytes: self.held_bytes,
             buffer_bytes: self.config.buffer_bytes,
@@ -92,14 +102,13 @@ impl Client {
         }
     }
 
-    fn group_status(
-        &self,
-        epoch: Epoch,
-        group: &ConsumerGroup,
-        calls: &CallTable,
-        now: Instant,
-    ) -> GroupStatus {
-        let of_group = calls.groups.get(&epoch).copied().unwrap_or_default();
+    fn group_status(&self, epoch: Epoch, group: &ConsumerGroup, walk: &mut Walk) -> GroupStatus {
+        let now = walk.now;
+        let of_group = walk
+            .calls_of_groups
+            .get(&epoch)
+            .copied()
+            .unwrap_or_default();
         let pauses = group.pauses.iter();
         let mut status = GroupStatus {
             consumer_group: self.without_namespace(&group.name),
@@ -129,7 +138,7 @@ impl Client {
         };
         let topics = group.topics.iter();
         let mut topics: Vec<TopicStatus> = topics
-            .map(|topic| self.topic_status(group, topic, &status, calls, now))
+            .map(|topic| self.topic_status(group, topic, &status, walk))
             .collect();
         topics.sort_by(|a, b| a.topic.cmp(&b.topic));
         status.topics = topics;
@@ -150,8 +159,7 @@ impl Client {
         group: &ConsumerGroup,
         topic: &GroupTopic,
         of_group: &GroupStatus,
-        calls: &CallTable,
-        now: Instant,
+        walk: &mut Walk,
     ) -> TopicStatus {
         let route = self.routes.topics.get(topic.topic);
         let last_error = route.and_then(|route| route.last_error.clone());
@@ -167,30 +175,44 @@ impl Client {
                     last_error,
                 },
             },
-            route_in: self.due_in(Timer::Route(topic.topic), now),
+            route_in: self.due_in(Timer::Route(topic.topic), walk.now),
             reason: None,
             queues: topic
                 .held
                 .values()
                 .filter_map(|&epoch| Some((epoch, self.queues.get(epoch)?)))
-                .map(|(epoch, queue)| self.queue_status(group, of_group, epoch, queue, calls, now))
+                .map(|(epoch, queue)| self.queue_status(group, of_group, epoch, queue, walk))
                 .collect(),
-            others: self.other_queues(group, topic),
+            others: self.other_queues(group, topic, &mut walk.owners_work_left),
         };
-        let not_allocated = topic.not_allocated.as_ref().map(ToString::to_string);
+        let not_allocated = topic.not_allocated.clone().map(|error| match error {
+            AllocateError::QueueWithoutRoom { queue } => {
+                let queue = self.queue_without_namespace(&queue);
+                AllocateError::QueueWithoutRoom { queue }.to_string()
+            }
+            error => error.to_string(),
+        });
         status.reason = status.find_reason(not_allocated.as_deref());
         status
     }
 
     /// Queues of a topic that are not ours, and who should have them.
-    fn other_queues(&self, group: &ConsumerGroup, topic: &GroupTopic) -> Vec<OtherQueue> {
+    fn other_queues(
+        &self,
+        group: &ConsumerGroup,
+        topic: &GroupTopic,
+        work_left: &mut usize,
+    ) -> Vec<OtherQueue> {
         let Some(route) = self.routes.topics.get(topic.topic) else {
             return Vec::new();
         };
         let members = &group.rebalance.members;
         let mut owners: BTreeMap<MessageQueue, &String> = BTreeMap::new();
-        let is_cheap = members.len() * route.read_queues.len() <= OWNERS_WORK_MAX;
-        if is_cheap && topic.held.len() < route.read_queues.len() {
+        let work = members.len().saturating_mul(route.read_queues.len());
+        if topic.held.len() < route.read_queues.len()
+            && let Some(left) = work_left.checked_sub(work)
+        {
+            *work_left = left;
             let strategy = group.config.allocate_message_queue_strategy();
             for member in members.iter().filter(|id| **id != *self.client_id) {
                 let share =
@@ -216,11 +238,15 @@ impl Client {
         of_group: &GroupStatus,
         epoch: Epoch,
         queue: &AssignedQueue,
-        calls: &CallTable,
-        now: Instant,
+        walk: &Walk,
     ) -> QueueStatus {
+        let now = walk.now;
         let started = matches!(queue.phase, Phase::Pulling(_) | Phase::Task(_));
-        let of_queue = calls.queues.get(&epoch).copied().unwrap_or_default();
+        let of_queue = walk
+            .calls_of_queues
+            .get(&epoch)
+            .copied()
+            .unwrap_or_default();
         let process_queue = &queue.process_queue;
         let first = process_queue.head();
         let last = process_queue.last();

@@ -287,3 +287,26 @@ fn every_cause_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<_> = Cause::ALL.map(Cause::as_str).into();
     assert_eq!(names.len(), Cause::ALL.len());
 }
+
+#[test]
+fn owners_of_other_queues_are_worked_out_within_one_bound_for_all_topics() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 300)]);
+    t.topic("T2", &[("broker-a", 300)]);
+    let others = (0..299).map(|number| format!("10.0.1.{number:03}@1#zzz"));
+    t.cluster.members = others.chain([CLIENT_ID.to_owned()]).collect();
+    let builder = group("T1").subscription(SubscriptionData::all("T2"));
+    t.subscribe(config(builder));
+    t.settle();
+    let status = t.client.status(t.now());
+    let known = status.groups[0]
+        .topics
+        .iter()
+        .filter(|topic| !topic.is_retry);
+    let known = known.map(|topic| topic.others.iter().filter(|o| o.owner.is_some()).count());
+    assert_eq!(
+        known.collect::<Vec<_>>(),
+        [299, 0],
+        "300 members times 300 queues, once"
+    );
+}
