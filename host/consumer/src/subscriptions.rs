@@ -212,8 +212,8 @@ impl Client {
         now: Instant,
     ) -> Result<(), ChangeSubscriptionError> {
         let namespace = self.config.namespace.as_str();
-        let wrapped = protocol::topic::wrap_namespace(namespace, &subscription.topic);
-        subscription.topic = wrapped.into_owned();
+        let wrapped = protocol::topic::wrap_namespace(namespace, &subscription.topic).into_owned();
+        let given = std::mem::replace(&mut subscription.topic, wrapped);
         let changed = self.groups.get_mut(group.0);
         let Some(changed) = changed.filter(|group| group.life.stays()) else {
             return Err(ChangeSubscriptionError::Leaving);
@@ -221,9 +221,7 @@ impl Client {
         let mut topics = changed.topics.iter();
         let index = topics.position(|topic| *topic.name == subscription.topic && !topic.is_retry);
         let Some(index) = index else {
-            return Err(ChangeSubscriptionError::UnknownTopic {
-                topic: subscription.topic,
-            });
+            return Err(ChangeSubscriptionError::UnknownTopic { topic: given });
         };
         let topic = &mut changed.topics[index];
         topic.refusal_told = None;
@@ -259,12 +257,22 @@ impl Client {
         topic.known_from = self.announcement.version + 1;
         topic.subscription = subscription;
         let held = topic.held.clone();
+        let topic_name = Arc::clone(&topic.name);
+        let expression = topic.subscription.sub_string.as_str().into();
+        // A refusal may have kept the group out: from this announcement on it is known.
+        let is_let_in = group.since_version == u64::MAX && group.is_checked();
+        if is_let_in {
+            group.since_version = self.announcement.version + 1;
+        }
         self.events.push_back(Event::SubscriptionChanged {
             consumer_group: Arc::clone(&group.name),
-            topic: Arc::clone(&topic.name),
-            expression: topic.subscription.sub_string.as_str().into(),
+            topic: topic_name,
+            expression,
         });
         self.announce_change();
+        if is_let_in {
+            self.rebalance_soon(epoch, now);
+        }
         for queue in held.into_values() {
             self.forget_pull_under_way(queue);
             self.pull(queue, now);

@@ -185,3 +185,27 @@ fn a_refused_change_leaves_the_old_filter_in_force() {
     assert_eq!(pull.expression_type, ExpressionType::Sql92);
     assert_eq!(pull.queue_offset, QueueOffset(1));
 }
+
+#[test]
+fn a_group_that_a_refused_expression_keeps_out_is_let_in_by_another_one() {
+    for (corrected, asks) in [(tags("*"), false), (sql("a > 5"), true)] {
+        let mut t = Harness::default();
+        t.topic("T1", &[("broker-a", 1)]);
+        let id = t.subscribe(config(sql_group("a >")));
+        t.settle_but(&["CheckClientConfig"]);
+        t.answer("CheckClientConfig", Err(refused(1, DISABLED)));
+        t.does("correct it", |client, now| {
+            client.change_subscription(id, corrected, now).expect("ok");
+        });
+        assert_eq!(t.open_requests().iter().any(|r| r.contains("Check")), asks);
+        t.settle_but(&["PullMessage"]);
+        t.wait(seconds(2));
+        t.settle_but(&["PullMessage"]);
+        t.request("PullMessage T1");
+        // It ends like any other.
+        t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
+        t.settle();
+        assert!(t.transcript().contains("UnregisterClient G1"));
+        assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
+    }
+}
