@@ -38,9 +38,16 @@ impl Client {
         verdict: Verdict,
         now: Instant,
     ) {
-        let group = self.queues.get(epoch).map(|queue| queue.group);
-        let group = group.and_then(|group| self.groups.get(group));
-        if group.is_some_and(|group| group.is_broadcasting()) {
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
+        if group.is_orderly() {
+            queue.orderly.dead_letter_begins();
+        }
+        if group.is_broadcasting() {
             self.failed_in_broadcast(epoch, &message, &verdict, now);
         } else {
             self.send_back(epoch, message, verdict);

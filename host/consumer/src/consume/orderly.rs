@@ -61,6 +61,14 @@ pub(crate) struct FailureRow {
     pub(crate) told: bool,
 }
 
+impl OrderlyState {
+    /// A message is on its way to the dead letters: nothing of its queue is called, and
+    /// the queue is not given back, before that has ended.
+    pub(crate) fn dead_letter_begins(&mut self) {
+        self.dead_letters += 1;
+    }
+}
+
 /// What a status means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meaning {
@@ -237,10 +245,6 @@ impl Client {
         }
         let first_failed = (failed > 0).then(|| queue.process_queue.head()).flatten();
         self.note_row(call.queue, first_failed, now);
-        if let Some(queue) = self.queues.get_mut(call.queue) {
-            let dead = u32::try_from(exhausted.len()).unwrap_or(u32::MAX);
-            queue.orderly.dead_letters += dead;
-        }
         let reason = self.exhausted_reason(call.group);
         for message in exhausted.drain(..) {
             let reason = Arc::clone(&reason);
