@@ -193,6 +193,11 @@ impl ConsumerGroup {
         self.life.stays() && self.calls < self.config.consume_thread_max()
     }
 
+    /// Its guest pulls for itself.
+    pub(crate) fn is_pull_task(&self) -> bool {
+        self.config.pull_task_interval().is_some()
+    }
+
     /// The topic of its retries, in the table of routes.
     pub(crate) fn retry_topic(&self) -> Option<Epoch> {
         let mut topics = self.topics.iter();

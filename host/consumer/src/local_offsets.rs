@@ -213,18 +213,29 @@ impl Client {
                     queues: loaded.offsets.len(),
                     source: loaded.source,
                 });
-                group.local.offsets = loaded.offsets;
+                // What was noted meanwhile is newer: an operator's word, given at the end.
+                let noted = std::mem::replace(&mut group.local.offsets, loaded.offsets);
+                group.local.offsets.extend(noted);
                 group.local.is_loaded = true;
                 group.local.problem = None;
                 let held: Vec<Epoch> = group.held().collect();
+                if group.local.is_changed {
+                    self.local_offsets_due.insert(id.group);
+                }
                 for queue in held {
                     self.go_on_starting(queue, now);
                 }
             }
             Err(error) => {
-                self.tell_local_problem(id.group, error.reason, false);
+                let leaves = !group.life.stays();
+                if leaves {
+                    // Nobody tries again for a group that leaves.
+                    group.local.is_changed = false;
+                }
+                self.tell_local_problem(id.group, error.reason, leaves);
                 let at = now + LOCAL_OFFSETS_RETRY;
                 self.timers.set(Timer::LocalOffsets(id.group), at);
+                self.leave_further(id.group);
             }
         }
     }
@@ -292,7 +303,9 @@ impl Client {
     /// Gives out what is due, once for all changes of one input.
     pub(crate) fn store_due_local_offsets(&mut self) {
         while let Some(epoch) = self.local_offsets_due.pop_first() {
+            // Before all of them are known, some would take the place of all.
             if let Some(group) = self.groups.get_mut(epoch)
+                && group.local.is_loaded
                 && group.local.is_changed
                 && group.local.job.is_none()
             {
@@ -340,8 +353,8 @@ impl Client {
             }
             Err(error) => {
                 let leaves = !group.life.stays();
-                // Nobody tries again for a group that leaves.
-                group.local.is_changed = !leaves;
+                // Nobody tries again for a group that leaves, unless there is news.
+                group.local.is_changed |= !leaves;
                 self.tell_local_problem(id.group, error.reason, leaves);
                 self.timers
                     .set_earliest(Timer::PersistOffsets, now + PERSIST_OFFSETS);
@@ -404,15 +417,23 @@ impl Client {
         };
         match step {
             StartStep::Chosen(_) => false,
+            _ if !group.local.is_loaded() => true,
             StartStep::Commit(offset, _) => {
                 self.store_start(epoch, offset);
                 true
             }
-            StartStep::Committed if !group.local.is_loaded() => true,
             StartStep::Committed => {
                 let mut stored = group.local.offset(&queue.queue);
                 if self.has_bug(PlantedBug::ForgetLocalOffsets) {
                     stored = None;
+                }
+                if group.is_pull_task() {
+                    // Where nothing is stored its guest chooses.
+                    if let (Some(offset), Some(queue)) = (stored, self.queues.get_mut(epoch)) {
+                        queue.commit.begin(offset);
+                    }
+                    self.begin_task(epoch);
+                    return true;
                 }
                 match stored {
                     Some(offset) => self.start_pulling(epoch, offset, StartPolicy::Committed, now),

@@ -170,7 +170,7 @@ pub trait QueuePuller: Send + Sync + 'static {
     fn pull(&self, pull: QueuePull) -> QueuePullerFuture<QueuePullResult>;
 
     /// Where the group's offset stands: what was set here since the queue is ours, else
-    /// what the broker has. `None`: nothing yet.
+    /// what the broker has (broadcasting: what this host has stored). `None`: nothing yet.
     fn fetch_consume_offset(&self) -> QueuePullerFuture<Option<QueueOffset>>;
 
     /// Sets the group's offset, also back. It is told to the broker as every offset is:

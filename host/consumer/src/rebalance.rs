@@ -387,7 +387,9 @@ impl Client {
     fn begin_queue(&mut self, epoch: Epoch, now: Instant) {
         let group = self.queues.get(epoch).map(|queue| queue.group);
         let group = group.and_then(|group| self.groups.get(group));
-        if group.is_some_and(|group| group.config.pull_task_interval().is_some()) {
+        // One that broadcasts waits for what this host has stored.
+        let begins = |group: &ConsumerGroup| group.is_pull_task() && !group.is_broadcasting();
+        if group.is_some_and(begins) {
             self.begin_task(epoch);
         } else {
             self.go_on_starting(epoch, now);

@@ -140,6 +140,12 @@ impl Client {
                     self.answer(id, Ok(PullerAnswer::ConsumeOffset(Some(offset))));
                     return Ok(());
                 }
+                // Brokers keep no offsets of these; what this host has was taken at the
+                // start. RocketMQ: `LocalFileOffsetStore`.
+                if group.is_broadcasting() {
+                    self.answer(id, Ok(PullerAnswer::ConsumeOffset(None)));
+                    return Ok(());
+                }
                 let request = Request::QueryConsumerOffset {
                     consumer_group: Arc::clone(&group.name),
                     queue: message_queue,

@@ -215,3 +215,103 @@ fn a_choice_that_was_not_stored_is_stored_later_or_at_the_end() {
         }
     }
 }
+
+/// `T1` with two queues, whose stored offsets are not read yet; the first is moved to 7.
+fn reset_before_they_are_read() -> (Harness, GroupId) {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 2)]);
+    for (name, offset) in [("T1@broker-a:0", 250), ("T1@broker-a:1", 300)] {
+        let offsets = &mut t.cluster.local_offsets;
+        offsets.insert(queue(name), QueueOffset(offset));
+    }
+    let group = t.subscribe(config(broadcasting("T1")));
+    t.settle_but(&["local offsets"]);
+    let body = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:7}}"#;
+    t.reset_offsets("G1", "T1", body);
+    t.load_local_offsets(Err(failure("permission denied")));
+    t.wait(Duration::from_millis(4_900));
+    t.settle_but(&["local offsets"]);
+    assert!(
+        !t.transcript().contains("  store local"),
+        "{}",
+        t.transcript()
+    );
+    (t, group)
+}
+
+fn stored(t: &Harness) -> Vec<(u32, u64)> {
+    let offsets = t.cluster.local_offsets.iter();
+    offsets
+        .map(|(queue, offset)| (queue.queue_id, offset.0))
+        .collect()
+}
+
+#[test]
+fn a_reset_before_the_stored_offsets_are_read_waits_for_them() {
+    let (mut t, _) = reset_before_they_are_read();
+    t.wait(seconds(1));
+    t.settle();
+    t.request("PullMessage T1@broker-a:0 from 7,");
+    t.request("PullMessage T1@broker-a:1 from 300,");
+    assert_eq!(stored(&t), [(0, 7), (1, 300)]);
+}
+
+#[test]
+fn a_reset_is_stored_beside_the_others_even_if_the_group_leaves_before_they_are_read() {
+    let (mut t, group) = reset_before_they_are_read();
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.wait(seconds(1));
+    t.settle();
+    assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
+    assert_eq!(stored(&t), [(0, 7), (1, 300)]);
+    // When they cannot be read, the group does not wait for ever.
+    let (mut t, group) = reset_before_they_are_read();
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.wait(seconds(1));
+    t.load_local_offsets(Err(failure("permission denied")));
+    t.settle();
+    assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
+    assert_eq!(stored(&t), [(0, 250), (1, 300)]);
+}
+
+#[test]
+fn what_was_finished_during_a_store_that_failed_is_stored_at_the_end() {
+    let (mut t, group) = pulling(broadcasting("T1"));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    t.result(1, success());
+    t.answer_found("PullMessage T1", &messages(2..5));
+    t.wait(seconds(5));
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.result(2, success());
+    t.store_local_offsets(Err(failure("no space left on device")));
+    t.do_local_offsets();
+    t.settle();
+    assert_eq!(stored(&t), [(0, 5)]);
+    assert!(t.transcript().contains("GroupLeft"), "{}", t.transcript());
+}
+
+#[test]
+fn a_pull_task_begins_with_what_this_host_has_stored() {
+    use crate::pull_task::{PullTaskResult, PullerRequest};
+    let builder = || broadcasting("T1").pull_task_interval(GroupConfig::PULL_TASK_INTERVAL);
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 2)]);
+    let here = queue("T1@broker-a:0");
+    t.cluster.local_offsets.insert(here, QueueOffset(40));
+    t.subscribe(config(builder()));
+    t.settle_but(&["local offsets"]);
+    assert_eq!(t.numbered_runs().count(), 0, "they are not read yet");
+    t.comment("what is stored is known to the first run; where nothing is, the guest chooses");
+    t.settle();
+    t.ask(1, PullerRequest::FetchConsumeOffset);
+    t.ask(2, PullerRequest::FetchConsumeOffset);
+    t.ask(1, PullerRequest::UpdateConsumeOffset(QueueOffset(45)));
+    t.ask(2, PullerRequest::UpdateConsumeOffset(QueueOffset(3)));
+    t.wait(seconds(5));
+    t.settle();
+    t.run_result(1, PullTaskResult::NextRun { after: None });
+    check("broadcast_pull_task", &t);
+    assert_eq!(stored(&t), [(0, 45), (1, 3)]);
+    assert!(t.take_commits().is_empty(), "brokers keep no offset");
+    assert!(!t.transcript().contains("QueryConsumerOffset"));
+}
