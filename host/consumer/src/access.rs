@@ -84,6 +84,7 @@ impl Client {
     pub(crate) fn access_granted(&mut self, address: Address, now: Instant) {
         self.events.push_back(Event::AccessGranted { address });
         self.pull_failed_again(now);
+        self.ask_for_failed_locks(now);
         let groups: Vec<Epoch> = self.groups.iter().map(|(group, _)| group).collect();
         for group in groups {
             self.rebalance_soon(group, now);

@@ -66,6 +66,25 @@ pub enum AssignError {
     Leaving,
 }
 
+impl AssignError {
+    /// With the names that the group's user knows.
+    pub(crate) fn without_namespace(self, client: &Client) -> Self {
+        match self {
+            Self::Divided { consumer_group } => Self::Divided {
+                consumer_group: client.without_namespace(&consumer_group),
+            },
+            Self::NotSubscribed {
+                consumer_group,
+                topic,
+            } => Self::NotSubscribed {
+                consumer_group: client.without_namespace(&consumer_group),
+                topic: client.without_namespace(&topic),
+            },
+            Self::Leaving => Self::Leaving,
+        }
+    }
+}
+
 impl Client {
     pub(crate) fn change_assignment(
         &mut self,

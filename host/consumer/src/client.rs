@@ -115,8 +115,8 @@ pub struct Client {
     pub(crate) send_backs: SendBacks,
     pub(crate) sends: EpochTable<Send>,
     pub(crate) next_send: u64,
-    /// There may be drains that are not at their end.
-    pub(crate) has_drains: bool,
+    /// Groups with drains that are not at their end.
+    pub(crate) draining_groups: BTreeSet<Epoch>,
     pub(crate) stopping: bool,
     pub(crate) stopped: bool,
 
@@ -140,7 +140,7 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) purpose: Purpose,
-    peer: Option<Epoch>,
+    pub(crate) peer: Option<Epoch>,
 }
 
 /// Whom an answer concerns.
@@ -159,7 +159,11 @@ pub(crate) enum Purpose {
     /// A queue.
     Pull(Epoch),
     /// A queue that is to go on somewhere else.
-    Seek(Epoch),
+    Seek {
+        group: Epoch,
+        assignment: Epoch,
+        queue: MessageQueue,
+    },
     /// What a run of a pull task asked.
     Puller(Epoch),
     /// A queue, and what is committed.
@@ -216,7 +220,7 @@ impl Client {
             send_backs: SendBacks::default(),
             sends: EpochTable::default(),
             next_send: 0,
-            has_drains: false,
+            draining_groups: BTreeSet::new(),
             stopping: false,
             stopped: false,
             in_flight: EpochTable::default(),
@@ -263,17 +267,21 @@ impl Client {
                 self.handle_check(group, topic, id, done(result), now);
             }
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
-            Purpose::Start(queue) => self.handle_start(queue, result, now),
+            Purpose::Start(queue) => self.handle_start(queue, peer, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
-            Purpose::Seek(queue) => self.handle_seek(queue, result, now),
-            Purpose::Puller(asked) => self.handle_puller(asked, result, now),
+            Purpose::Seek {
+                group,
+                assignment,
+                queue,
+            } => self.handle_seek(group, assignment, queue, result, now),
+            Purpose::Puller(asked) => self.handle_puller(asked, peer, result, now),
             Purpose::Commit(queue, offset) => {
                 self.handle_commit(queue, peer, offset, done(result));
             }
             Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
-            Purpose::SecondLook(queue) => self.handle_second_look(queue, &result, now),
+            Purpose::SecondLook(queue) => self.handle_second_look(queue, peer, &result, now),
             Purpose::FinalCommit(release) => {
-                self.handle_final_commit(release, done(result), now);
+                self.handle_final_commit(release, peer, done(result), now);
             }
             Purpose::LastLook(release) => self.handle_last_look(release, result, now),
             Purpose::Lock(round) => self.handle_locked(round, result, now),
@@ -371,7 +379,7 @@ impl Client {
         let config = config.in_namespace(&self.config.namespace);
         if self.group_names.contains_key(config.consumer_group()) {
             return Err(SubscribeError::Duplicate {
-                consumer_group: Arc::clone(config.consumer_group()),
+                consumer_group: self.without_namespace(config.consumer_group()),
             });
         }
         let group = self.new_group(config, now);
@@ -473,7 +481,7 @@ impl Client {
         }
         let result = self.change_assignment(group, queues, now);
         self.settle(now);
-        result
+        result.map_err(|error| error.without_namespace(self))
     }
 
     /// A queue of ours goes on somewhere else: what was fetched is dropped, results of

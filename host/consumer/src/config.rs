@@ -178,6 +178,8 @@ impl GroupConfig {
             for queues in self.assign.iter_mut().flatten() {
                 queues.topic = topic::wrap_namespace(namespace, &queues.topic).into();
             }
+            self.allocate_message_queue_strategy =
+                self.allocate_message_queue_strategy.in_namespace(namespace);
         }
         self
     }

@@ -185,7 +185,8 @@ impl Client {
         None
     }
 
-    fn as_listeners_see_it(&self, mut request: ConsumeRequest) -> ConsumeRequest {
+    /// With the names that its user knows.
+    pub(crate) fn as_listeners_see_it(&self, mut request: ConsumeRequest) -> ConsumeRequest {
         request.consumer_group = self.without_namespace(&request.consumer_group);
         request.topic = self.without_namespace(&request.topic);
         request.message_queue.topic = self.without_namespace(&request.message_queue.topic);

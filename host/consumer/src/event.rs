@@ -10,6 +10,7 @@ use protocol::{Address, MessageQueue, QueueOffset};
 use crate::config::AllocateError;
 use crate::listener::OrderlyStatus;
 use crate::local_offsets::LocalOffsetsSource;
+use crate::offset::SeekFailure;
 use crate::pause::{PauseKind, PauseScope};
 use crate::request::RequestError;
 
@@ -237,7 +238,7 @@ pub enum Event {
         /// The queue.
         queue: MessageQueue,
         /// Why.
-        error: RequestError,
+        error: SeekFailure,
     },
     /// A listener's answer had outcomes for another number of messages.
     OutcomesMismatched {

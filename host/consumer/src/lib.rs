@@ -83,7 +83,7 @@ mod transcripts;
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{BroadcastRetry, ClientConfig, ConsumeFromWhere, GroupConfig, OffsetBeyondEnd};
 pub use event::Event;
-pub use offset::{SeekError, SeekTo};
+pub use offset::{SeekError, SeekFailure, SeekTo};
 pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{
     Destination, Expect, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,

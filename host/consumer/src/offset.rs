@@ -13,13 +13,16 @@ mod second_look;
 mod seek;
 mod start;
 
-pub use seek::{SeekError, SeekTo};
-pub(crate) use start::{Start, StartStep};
+pub(crate) use reset::Leftovers;
+pub use seek::{SeekError, SeekFailure, SeekTo};
+pub(crate) use start::{Start, StartStep, none_on_a_slave};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::{Instant, MessageQueue, QueueOffset};
 
+use crate::access;
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
@@ -43,6 +46,8 @@ pub(crate) struct CommitState {
     failing: bool,
     /// Whether another member may have committed.
     contest: Contest,
+    /// Refusals in a row to tell us.
+    look_refusals: u32,
 }
 
 impl CommitState {
@@ -118,6 +123,23 @@ impl CommitState {
     /// Another member may have committed: it is asked from this time on.
     fn contest(&mut self, from: Instant) {
         self.contest = Contest::Due(from);
+    }
+
+    /// After a look that told nothing.
+    fn look_again_after(&mut self, error: Option<&RequestError>) -> Duration {
+        if error.is_some_and(RequestError::is_access_refused) {
+            self.look_refusals += 1;
+            access::pause(self.look_refusals).max(PERSIST_OFFSETS)
+        } else {
+            PERSIST_OFFSETS
+        }
+    }
+
+    /// What a slave said may be old.
+    fn look_at_master(&mut self, now: Instant) {
+        if !self.contest.is_open() {
+            self.contest(now);
+        }
     }
 
     /// This is what the broker has.
@@ -282,7 +304,11 @@ impl Client {
         queue: MessageQueue,
         commit_offset: QueueOffset,
     ) -> Option<RequestId> {
-        let replica = self.routes.replica_for_read(broker)?;
+        // A slave is told what can be told again; the last word is for the master.
+        let replica = match purpose {
+            Purpose::FinalCommit(_) => self.routes.master_or_any(broker),
+            _ => self.routes.replica_for_read(broker),
+        }?;
         if self.refused_until(replica.peer).is_some() {
             return None;
         }
@@ -313,7 +339,7 @@ impl Client {
         queue.commit.request = None;
         match result {
             // What a slave was told is not the master's: it is told again when it is back.
-            Ok(()) if !self.routes.is_slave(queue.broker, peer) => queue.commit.confirm(offset),
+            Ok(()) if self.routes.is_master(queue.broker, peer) => queue.commit.confirm(offset),
             Ok(()) => {}
             // It is still listed: the next round tries again.
             Err(error) => {
@@ -360,20 +386,23 @@ impl Client {
             return;
         }
         // A reset is told whatever others have committed.
-        let look = reset.is_none() && self.is_shared(queue.group);
+        let look =
+            reset.is_none() && (self.is_shared(queue.group) || queue.commit.contest.is_open());
         // A commit under way must not arrive after the last one.
         let request = queue.commit.request.or(queue.awaits_commit);
         let under_way = request.and_then(|id| {
             let in_flight = self.in_flight.get(id.0)?;
+            let told = self.routes.is_master(queue.broker, in_flight.peer);
             match in_flight.purpose {
-                Purpose::Commit(_, offset) => Some((id, offset)),
-                Purpose::CommitBefore(_) => Some((id, QueueOffset(0))),
+                Purpose::Commit(_, offset) => Some((id, Some(offset).filter(|_| told))),
+                Purpose::CommitBefore(_) => Some((id, None)),
                 _ => None,
             }
         });
-        let sent = under_way.map(|(_, sent)| sent);
+        // What the master is being told of this assignment.
+        let sent = under_way.and_then(|(_, sent)| sent);
         let unlock = queue.unlock();
-        if unconfirmed.is_none() && sent.is_none() && unlock == Unlock::NotNeeded {
+        if unconfirmed.is_none() && under_way.is_none() && unlock == Unlock::NotNeeded {
             if let Some(group) = self.groups.get_mut(queue.group) {
                 group.releasing.remove(&queue.queue);
             }
@@ -384,7 +413,7 @@ impl Client {
             next: unconfirmed.filter(|&offset| reset.is_some() || Some(offset) != sent),
             look,
             sent: sent.or(unconfirmed).unwrap_or_default(),
-            commits: sent.is_some(),
+            commits: under_way.is_some(),
             unlock,
             queue: queue.queue,
         });
@@ -523,15 +552,32 @@ impl Client {
             }),
             Err(error) => Err(error),
         };
-        self.handle_final_commit(epoch, result, now);
+        self.last_step_ended(epoch, result, now);
     }
 
     pub(crate) fn handle_final_commit(
         &mut self,
         epoch: Epoch,
+        peer: Option<Epoch>,
         result: Result<(), RequestError>,
         now: Instant,
     ) {
+        let Some(release) = self.releases.get(epoch) else {
+            return;
+        };
+        let broker = self.routes.broker_id(&release.queue.broker_name);
+        let is_slave = broker.is_some_and(|broker| self.routes.is_slave(broker, peer));
+        let result = result.and_then(|()| match is_slave {
+            true => Err(RequestError::Unreachable {
+                reason: "only a slave could be told, which its master will correct".to_owned(),
+            }),
+            false => Ok(()),
+        });
+        self.last_step_ended(epoch, result, now);
+    }
+
+    /// The last look or the last commit was answered, or not.
+    fn last_step_ended(&mut self, epoch: Epoch, result: Result<(), RequestError>, now: Instant) {
         let Some(release) = self.releases.get_mut(epoch) else {
             return;
         };

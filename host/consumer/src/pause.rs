@@ -142,6 +142,26 @@ impl PauseScope {
 }
 
 impl ConsumerGroup {
+    /// Whether there is such a thing here; `given` is how its user calls it.
+    fn check_scope(&self, scope: &PauseScope, given: &PauseScope) -> Result<(), PauseError> {
+        let mut topics = self.topics.iter();
+        let is_here = match scope {
+            PauseScope::Group => true,
+            PauseScope::Topic(name) => topics.any(|topic| topic.name == *name),
+            PauseScope::Queue(queue) => topics.any(|topic| topic.held.contains_key(queue)),
+        };
+        match given {
+            _ if is_here => Ok(()),
+            PauseScope::Group => Ok(()),
+            PauseScope::Topic(topic) => Err(PauseError::NotSubscribed {
+                topic: Arc::clone(topic),
+            }),
+            PauseScope::Queue(queue) => Err(PauseError::NotHeld {
+                queue: queue.clone(),
+            }),
+        }
+    }
+
     fn held_in(&self, scope: &PauseScope) -> Vec<Epoch> {
         let topics = self.topics.iter();
         let held = topics.flat_map(|topic| &topic.held);
@@ -165,29 +185,16 @@ impl Client {
         by: &Arc<str>,
         now: Instant,
     ) -> Result<(), PauseError> {
+        let given = scope;
         let scope = &self.scope_in_namespace(scope);
-        let Some(group) = self.groups.get_mut(group.0) else {
+        let group_epoch = group.0;
+        let Some(group) = self.groups.get_mut(group_epoch) else {
             return Err(PauseError::Leaving);
         };
         if !group.life.stays() {
             return Err(PauseError::Leaving);
         }
-        match scope {
-            PauseScope::Group => {}
-            PauseScope::Topic(name) => {
-                if group.topics.iter().all(|topic| topic.name != *name) {
-                    let topic = Arc::clone(name);
-                    return Err(PauseError::NotSubscribed { topic });
-                }
-            }
-            PauseScope::Queue(queue) => {
-                let mut topics = group.topics.iter();
-                if topics.all(|topic| !topic.held.contains_key(queue)) {
-                    let queue = queue.clone();
-                    return Err(PauseError::NotHeld { queue });
-                }
-            }
-        }
+        group.check_scope(scope, given)?;
         let before = group.pauses.get(scope);
         let pause = Pause {
             kind,
@@ -215,7 +222,9 @@ impl Client {
             }
             self.timers.cancel(Timer::Queue(epoch));
         }
-        self.has_drains |= kind == PauseKind::Drain;
+        if kind == PauseKind::Drain {
+            self.draining_groups.insert(group_epoch);
+        }
         self.settle(now);
         Ok(())
     }
@@ -230,12 +239,13 @@ impl Client {
         scope: &PauseScope,
         now: Instant,
     ) -> Result<(), PauseError> {
+        let given = scope;
         let scope = &self.scope_in_namespace(scope);
         let Some(group) = self.groups.get_mut(group.0) else {
             return Err(PauseError::Leaving);
         };
         if group.pauses.0.remove(scope).is_none() {
-            let scope = scope.clone();
+            let scope = given.clone();
             return Err(PauseError::NotPaused { scope });
         }
         self.events.push_back(Event::Resumed {
@@ -285,42 +295,56 @@ impl Client {
 
     /// Goes on with drains, and tells of those at their end.
     pub(crate) fn drain_further(&mut self, now: Instant) {
-        if !self.has_drains {
+        if self.draining_groups.is_empty() {
             return;
         }
-        self.has_drains = false;
-        let groups: Vec<Epoch> = self.groups.iter().map(|(epoch, _)| epoch).collect();
-        for epoch in groups {
+        for epoch in std::mem::take(&mut self.draining_groups) {
             let Some(group) = self.groups.get(epoch) else {
                 continue;
             };
             let drains: Vec<PauseScope> = group.pauses.drains().cloned().collect();
             for scope in drains {
-                self.drain_scope(epoch, scope, now);
+                if !self.drain_scope(epoch, scope, now) {
+                    self.draining_groups.insert(epoch);
+                }
             }
         }
     }
 
-    fn drain_scope(&mut self, epoch: Epoch, scope: PauseScope, now: Instant) {
+    /// True when it is at its end, which is told.
+    fn drain_scope(&mut self, epoch: Epoch, scope: PauseScope, now: Instant) -> bool {
         let Some(group) = self.groups.get(epoch) else {
-            return;
+            return true;
         };
-        let mut is_drained = true;
+        let mut is_drained = !self.leaves_something(epoch, group, &scope);
         for queue in group.held_in(&scope) {
             is_drained &= self.is_queue_drained(queue, now);
         }
-        let Some(group) = self.groups.get_mut(epoch) else {
-            return;
-        };
-        if !is_drained {
-            self.has_drains = true;
-        } else if let Some(pause) = group.pauses.0.get_mut(&scope) {
+        if is_drained
+            && let Some(group) = self.groups.get_mut(epoch)
+            && let Some(pause) = group.pauses.0.get_mut(&scope)
+        {
             pause.drained = true;
             self.events.push_back(Event::Drained {
                 consumer_group: Arc::clone(&group.name),
                 scope,
             });
         }
+        is_drained
+    }
+
+    /// Queues that were given back, or begun anew, are not at their end while a call, a
+    /// message on its way back, the last commit or the lock of theirs is not. Whose calls
+    /// of ended assignments are is not remembered: any of the group counts.
+    fn leaves_something(&self, epoch: Epoch, group: &ConsumerGroup, scope: &PauseScope) -> bool {
+        let is_of_another = |queue: Epoch| !self.queues.contains(queue);
+        let all = *scope == PauseScope::Group && (group.calls > 0 || group.send_backs > 0);
+        let mut calls = self.calls.iter();
+        all || group.releasing.iter().any(|queue| scope.covers(queue))
+            || self
+                .pull_tasks
+                .is_running(epoch, |queue| scope.covers(queue))
+            || calls.any(|(_, call)| call.group == epoch && is_of_another(call.queue))
     }
 
     /// Nothing fetched, nothing to be committed. What is to be committed is, at once.
@@ -331,11 +355,9 @@ impl Client {
         let is_idle = match queue.phase {
             Phase::Pulling(_) => queue.process_queue.messages() == 0,
             Phase::Task(task) => task != Task::Running,
-            Phase::Locking(_) | Phase::Starting(_) => false,
+            // Nothing was fetched; what somebody set is to be stored.
+            Phase::Locking(_) | Phase::Starting(_) => queue.unstored_reset().is_none(),
         };
-        if !is_idle {
-            return false;
-        }
-        self.commit_at_once(epoch, now)
+        is_idle && queue.awaits_commit.is_none() && self.commit_at_once(epoch, now)
     }
 }

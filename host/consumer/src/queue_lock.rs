@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use protocol::{Address, Instant, MessageQueue};
 
+use crate::access;
 use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::{Event, LockLoss, StartPolicy};
@@ -49,6 +50,8 @@ pub(crate) struct QueueLock {
     live_until: Option<Instant>,
     /// Why it is not ours; told once for each reason.
     pub(crate) obstacle: Option<LockObstacle>,
+    /// Answers in a row that we may not have it, whoever else has.
+    refusals: u32,
 }
 
 /// Why a queue has no lock yet.
@@ -84,6 +87,7 @@ impl QueueLock {
             ever_asked: false,
             live_until: None,
             obstacle: None,
+            refusals: 0,
         }
     }
 
@@ -100,6 +104,12 @@ impl QueueLock {
     /// The broker may hold it for us.
     pub(crate) fn needs_unlock(&self) -> bool {
         self.ever_asked
+    }
+
+    /// Of the assignment before, of the same queue: what the broker may hold for us stays
+    /// owed to it.
+    pub(crate) fn inherit(&mut self, before: &Self) {
+        self.ever_asked |= before.ever_asked;
     }
 
     /// It has been ours, as far as we know, since the assignment began.
@@ -229,6 +239,14 @@ impl Client {
             }
             return;
         };
+        if let Some((at, words)) = self.refused_until(replica.peer) {
+            let obstacle = LockObstacle::Failed(words.to_string());
+            let at = at.max(now + LOCK_RETRY_WHEN_ERROR);
+            for (epoch, _) in queues {
+                self.note_lock_obstacle(epoch, obstacle.clone(), at);
+            }
+            return;
+        }
         let request = Request::LockBatch {
             client_id: Arc::clone(&self.client_id),
             consumer_group: Arc::clone(&group.name),
@@ -301,6 +319,7 @@ impl Client {
             return;
         }
         lock.obstacle = None;
+        lock.refusals = 0;
         lock.ask_at = sent_at + LOCK_RENEWAL;
         if let Some(before) = lock.live_until.replace(until) {
             self.locks.ends.remove(&(before, epoch));
@@ -326,13 +345,18 @@ impl Client {
             self.start_pulling(epoch, offset, StartPolicy::Committed, now);
             return;
         }
-        self.go_on_starting(epoch, now);
+        // Unless what the assignment before may still store is waited for.
+        if !self.timers.is_set(Timer::Queue(epoch)) {
+            self.go_on_starting(epoch, now);
+        }
     }
 
     fn lock_refused(&mut self, epoch: Epoch, now: Instant) {
-        let Some(lock) = self.queues.get(epoch).and_then(|q| q.lock.as_ref()) else {
+        let lock = self.queues.get_mut(epoch).and_then(|q| q.lock.as_mut());
+        let Some(lock) = lock else {
             return;
         };
+        lock.refusals = 0;
         if lock.is_held() {
             self.lock_lost(epoch, LockLoss::Refused, now);
             return;
@@ -341,8 +365,36 @@ impl Client {
     }
 
     fn lock_failed(&mut self, epoch: Epoch, error: &RequestError, now: Instant) {
+        let lock = self.queues.get_mut(epoch).and_then(|q| q.lock.as_mut());
+        let Some(lock) = lock else {
+            return;
+        };
+        let delay = if error.is_access_refused() {
+            lock.refusals += 1;
+            access::pause(lock.refusals)
+        } else {
+            LOCK_RETRY_WHEN_ERROR
+        };
         let obstacle = LockObstacle::Failed(error.to_string());
-        self.note_lock_obstacle(epoch, obstacle, now + LOCK_RETRY_WHEN_ERROR);
+        self.note_lock_obstacle(epoch, obstacle, now + delay);
+    }
+
+    /// A broker that refused us takes our heartbeats: locks that could not be asked for
+    /// need not wait for their time.
+    pub(crate) fn ask_for_failed_locks(&mut self, now: Instant) {
+        let waiting = self.queues.iter().filter(|(_, queue)| {
+            let lock = queue.lock.as_ref();
+            lock.is_some_and(|lock| matches!(lock.obstacle, Some(LockObstacle::Failed(_))))
+        });
+        let waiting: Vec<Epoch> = waiting.map(|(epoch, _)| epoch).collect();
+        for epoch in waiting {
+            if let Some(queue) = self.queues.get_mut(epoch)
+                && let Some(lock) = &mut queue.lock
+            {
+                lock.ask_at = now;
+                self.timers.set_earliest(Timer::Lock(queue.group), now);
+            }
+        }
     }
 
     fn note_lock_obstacle(&mut self, epoch: Epoch, obstacle: LockObstacle, ask_at: Instant) {
@@ -396,7 +448,8 @@ impl Client {
 
     /// Nothing of the assignment counts any more. The next one begins with a lock.
     fn lock_lost(&mut self, epoch: Epoch, loss: LockLoss, now: Instant) {
-        let Some(queue) = self.forget_queue(epoch) else {
+        let leftovers = self.leftovers(epoch);
+        let (Some(queue), Some(leftovers)) = (self.forget_queue(epoch), leftovers) else {
             return;
         };
         let Some(group) = self.groups.get(queue.group) else {
@@ -408,14 +461,13 @@ impl Client {
             loss,
         });
         if group.life.stays() && !queue.is_leaving() {
-            // An operator's reset is not forgotten with the lock.
+            // An operator's word is not forgotten with the lock.
             let step = queue
-                .unstored_reset()
-                .map_or(StartStep::Committed, |offset| {
-                    StartStep::Commit(offset, StartPolicy::Reset)
+                .unstored_word()
+                .map_or(StartStep::Committed, |(offset, how)| {
+                    StartStep::Commit(offset, how)
                 });
-            let new = self.new_assignment(queue.group, queue.topic_index, queue.queue, step, now);
-            self.go_on_starting(new, now);
+            self.assign_again(queue, step, leftovers, None, now);
         } else {
             let group = queue.group;
             self.release_uncommitted(queue);

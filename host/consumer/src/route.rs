@@ -452,6 +452,15 @@ impl Routes {
         ids.next().is_some_and(|(&id, _)| id != MASTER_ID)
     }
 
+    /// Whether this peer is the broker's master now. One that was asked and is gone from
+    /// the route is not: it may have been a slave.
+    pub(crate) fn is_master(&self, broker: BrokerId, peer: Option<Epoch>) -> bool {
+        let master = self
+            .peers_of(broker)
+            .and_then(|peers| peers.get(&MASTER_ID));
+        master.is_some_and(|&master| Some(master) == peer)
+    }
+
     /// Whether it answered when it was last asked.
     pub(crate) fn is_healthy(&self, replica: &Replica) -> bool {
         self.is_healthy_peer(replica.peer)

@@ -668,8 +668,15 @@ impl ClientTask {
                 Some(Worker::Listener(listener)) => {
                     self.pool.start(request, Arc::clone(listener), permit);
                 }
-                // The rules make work for subscribed groups only, and of their kind.
-                _ => debug_assert!(false, "work for {}", request.consumer_group),
+                // The rules make work for subscribed groups only, and of their kind. Should
+                // they not, nothing is called before the next input.
+                _ => {
+                    debug_assert!(false, "work for {}", request.consumer_group);
+                    let result = ConsumeResult::NotFinished;
+                    let now = self.clock.now();
+                    self.client.handle_consume_result(request.id, result, now);
+                    return false;
+                }
             }
             return true;
         }
@@ -681,7 +688,13 @@ impl ClientTask {
                 let callback = Arc::clone(callback);
                 self.pool.start_pull_task(request, callback, permit);
             }
-            _ => debug_assert!(false, "a run for {}", request.consumer_group),
+            _ => {
+                debug_assert!(false, "a run for {}", request.consumer_group);
+                let result = PullTaskResult::NotFinished;
+                let now = self.clock.now();
+                self.client.handle_pull_task_result(request.id, result, now);
+                return false;
+            }
         }
         true
     }

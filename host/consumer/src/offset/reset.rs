@@ -28,6 +28,15 @@ use crate::pull::Pull;
 use crate::request::RequestId;
 use crate::timers::{RESET_SETTLE, Timer};
 
+/// What of an assignment that ends may still move the stored offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leftovers {
+    /// A commit under way.
+    commit: Option<RequestId>,
+    /// When a pull that carries an offset has settled.
+    settled_at: Option<Instant>,
+}
+
 impl Client {
     /// A broker passes on an operator's reset. RocketMQ: `ClientRemotingProcessor#
     /// resetOffset`. Queues that are named and not ours are somebody else's.
@@ -123,7 +132,46 @@ impl Client {
         not_before: Option<Instant>,
         now: Instant,
     ) -> Option<Epoch> {
-        let under_way = self.may_reach_the_store(epoch);
+        let leftovers = self.leftovers(epoch)?;
+        let old = self.forget_queue(epoch)?;
+        if let Some(group) = self.groups.get_mut(old.group) {
+            // It goes back with reason.
+            group.last_committed.remove(&old.queue);
+        }
+        let step = StartStep::Commit(offset, policy);
+        Some(self.assign_again(old, step, leftovers, not_before, now))
+    }
+
+    /// Another assignment of the same queue, which waits for what the one before may still
+    /// do to the broker's store, and owes the broker the same lock.
+    pub(crate) fn assign_again(
+        &mut self,
+        old: AssignedQueue,
+        step: StartStep,
+        leftovers: Leftovers,
+        not_before: Option<Instant>,
+        now: Instant,
+    ) -> Epoch {
+        let new = self.new_assignment(old.group, old.topic_index, old.queue, step, now);
+        if let Some(queue) = self.queues.get_mut(new) {
+            queue.awaits_commit = leftovers.commit;
+            if let (Some(lock), Some(before)) = (&mut queue.lock, &old.lock) {
+                lock.inherit(before);
+            }
+        }
+        if let Some(in_flight) = leftovers.commit.and_then(|id| self.in_flight.get_mut(id.0)) {
+            in_flight.purpose = Purpose::CommitBefore(new);
+        }
+        let at = leftovers.settled_at.max(not_before);
+        match at.filter(|&at| at > now) {
+            Some(at) => self.timers.set(Timer::Queue(new), at),
+            None => self.go_on_starting(new, now),
+        }
+        new
+    }
+
+    /// What an assignment may still do to the broker's store when it ends now.
+    pub(crate) fn leftovers(&self, epoch: Epoch) -> Option<Leftovers> {
         let settled_at = match self.queues.get(epoch)?.phase {
             Phase::Pulling(Pull::InFlight {
                 asked_at,
@@ -133,24 +181,10 @@ impl Client {
             Phase::Pulling(_) | Phase::Task(_) => None,
             Phase::Locking(_) | Phase::Starting(_) => self.timers.at(Timer::Queue(epoch)),
         };
-        let old = self.forget_queue(epoch)?;
-        if let Some(group) = self.groups.get_mut(old.group) {
-            // It goes back with reason.
-            group.last_committed.remove(&old.queue);
-        }
-        let step = StartStep::Commit(offset, policy);
-        let new = self.new_assignment(old.group, old.topic_index, old.queue, step, now);
-        if let Some(queue) = self.queues.get_mut(new) {
-            queue.awaits_commit = under_way;
-        }
-        if let Some(in_flight) = under_way.and_then(|id| self.in_flight.get_mut(id.0)) {
-            in_flight.purpose = Purpose::CommitBefore(new);
-        }
-        match settled_at.max(not_before).filter(|&at| at > now) {
-            Some(at) => self.timers.set(Timer::Queue(new), at),
-            None => self.go_on_starting(new, now),
-        }
-        Some(new)
+        Some(Leftovers {
+            commit: self.may_reach_the_store(epoch),
+            settled_at,
+        })
     }
 
     /// The request for this queue that moves the offset which the broker stores.
@@ -186,11 +220,18 @@ impl AssignedQueue {
         }
     }
 
-    /// An operator's reset that the broker may not have stored yet: nobody else knows of
-    /// it.
+    /// Where an operator moved it, which the broker may not have stored yet: nobody else
+    /// knows of it.
     pub(crate) fn unstored_reset(&self) -> Option<QueueOffset> {
+        self.unstored_word().map(|(offset, _)| offset)
+    }
+
+    /// The same with how it was moved.
+    pub(crate) fn unstored_word(&self) -> Option<(QueueOffset, StartPolicy)> {
         match self.start_step()? {
-            StartStep::Commit(offset, StartPolicy::Reset) => Some(offset),
+            StartStep::Commit(offset, how @ (StartPolicy::Reset | StartPolicy::Sought)) => {
+                Some((offset, how))
+            }
             _ => None,
         }
     }

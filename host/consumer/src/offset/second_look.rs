@@ -20,7 +20,7 @@ use crate::epoch::Epoch;
 use crate::listener::ConsumeMode;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::BrokerId;
-use crate::timers::{PERSIST_OFFSETS, PULL_DELAY_WHEN_ERROR, Timer, timeout};
+use crate::timers::{PULL_DELAY_WHEN_ERROR, Timer, timeout};
 
 /// After a queue was taken: the old owner has been told at the same time, and may wait for
 /// the end of its last rebalance (a second) before it gives the queue back.
@@ -104,6 +104,8 @@ impl Client {
                 continue;
             };
             let at = match queue.commit.contest {
+                // What is being looked up stays so: a slave may have said where it stands.
+                open if !is_shared && open.is_open() => continue,
                 _ if !is_shared && is_settled => {
                     queue.commit.contest = Contest::Alone;
                     continue;
@@ -141,7 +143,10 @@ impl Client {
         }
         // What it had may be lost with it, and nobody else will tell it again.
         for epoch in alone {
-            if let Some(queue) = self.queues.get_mut(epoch) {
+            // What is being asked of its master stays asked.
+            if let Some(queue) = self.queues.get_mut(epoch)
+                && !queue.commit.contest.is_open()
+            {
                 queue.commit.contest = Contest::Alone;
             }
         }
@@ -192,6 +197,9 @@ impl Client {
         queue: MessageQueue,
     ) -> Option<RequestId> {
         let replica = self.routes.master_or_any(broker)?;
+        if self.refused_until(replica.peer).is_some() {
+            return None;
+        }
         let consumer_group = Arc::clone(&self.groups.get(group)?.name);
         Some(self.request(
             purpose,
@@ -208,6 +216,7 @@ impl Client {
     pub(crate) fn handle_second_look(
         &mut self,
         epoch: Epoch,
+        peer: Option<Epoch>,
         result: &Result<Response, RequestError>,
         now: Instant,
     ) {
@@ -218,13 +227,14 @@ impl Client {
             return;
         }
         let next = match result {
-            Ok(Response::ConsumerOffset(known)) => {
+            Ok(Response::ConsumerOffset(known)) if self.routes.is_master(queue.broker, peer) => {
                 queue.commit.know(*known);
+                queue.commit.look_refusals = 0;
                 now
             }
             // Not knowing is no reason to commit.
-            Ok(_) | Err(_) => {
-                let at = now + PERSIST_OFFSETS;
+            answer => {
+                let at = now + queue.commit.look_again_after(answer.as_ref().err());
                 queue.commit.contest(at);
                 at
             }

@@ -50,6 +50,19 @@ pub enum SeekError {
     Leaving,
 }
 
+/// Why the place that a queue was to go on at was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SeekFailure {
+    /// The queue was given back, or moved to another place, before the broker had answered.
+    #[error(
+        "the queue was given back or moved elsewhere meanwhile; seek again where it is consumed now"
+    )]
+    Ended,
+    /// The broker did not say, or not in time.
+    #[error("the broker: {0}")]
+    Broker(RequestError),
+}
+
 impl Client {
     pub(crate) fn seek_queue(
         &mut self,
@@ -58,13 +71,14 @@ impl Client {
         to: SeekTo,
         now: Instant,
     ) -> Result<(), SeekError> {
-        let group = self.groups.get(group.0);
+        let group_epoch = group.0;
+        let group = self.groups.get(group_epoch);
         let group = group.filter(|group| group.life.stays());
         let group = group.ok_or(SeekError::Leaving)?;
         let mut topics = group.topics.iter();
         let held = topics.find_map(|topic| topic.held.get(queue).copied());
         let epoch = held.ok_or_else(|| SeekError::NotHeld {
-            queue: queue.clone(),
+            queue: self.queue_without_namespace(queue),
         })?;
         let request = match to {
             SeekTo::Offset(offset) => {
@@ -85,10 +99,14 @@ impl Client {
         let broker = self.routes.broker(&queue.broker_name);
         let replica = self.routes.master(broker);
         let replica = replica.ok_or_else(|| SeekError::NoBroker {
-            queue: queue.clone(),
+            queue: self.queue_without_namespace(queue),
         })?;
         self.request(
-            Purpose::Seek(epoch),
+            Purpose::Seek {
+                group: group_epoch,
+                assignment: epoch,
+                queue: queue.clone(),
+            },
             Destination::Broker(replica.address),
             Some(replica.peer),
             request,
@@ -97,44 +115,43 @@ impl Client {
         Ok(())
     }
 
+    /// The place is known, or not. It is for the assignment that was asked about: one that
+    /// has ended since was given back, or moved by somebody else.
     pub(crate) fn handle_seek(
         &mut self,
-        epoch: Epoch,
+        group: Epoch,
+        assignment: Epoch,
+        queue: MessageQueue,
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
         let error = match result {
-            Ok(Response::Offset(offset)) => {
-                self.go_on_at(epoch, offset, now);
-                return;
-            }
-            Ok(_) => RequestError::Malformed {
+            Ok(Response::Offset(offset)) if self.go_on_at(assignment, offset, now) => return,
+            Ok(Response::Offset(_)) => SeekFailure::Ended,
+            Ok(_) => SeekFailure::Broker(RequestError::Malformed {
                 reason: "an answer to another question".to_owned(),
-            },
-            Err(error) => error,
+            }),
+            Err(error) => SeekFailure::Broker(error),
         };
-        let Some(queue) = self.queues.get(epoch) else {
-            return;
-        };
-        if let Some(group) = self.groups.get(queue.group) {
+        if let Some(group) = self.groups.get(group) {
             self.events.push_back(Event::SeekFailed {
                 consumer_group: Arc::clone(&group.name),
-                queue: queue.queue.clone(),
+                queue,
                 error,
             });
         }
     }
 
-    fn go_on_at(&mut self, epoch: Epoch, to: QueueOffset, now: Instant) {
-        let Some(queue) = self.queues.get(epoch) else {
-            return;
+    /// False when the queue is not ours any more, or is about to be somebody else's.
+    fn go_on_at(&mut self, epoch: Epoch, to: QueueOffset, now: Instant) -> bool {
+        let queue = self.queues.get(epoch);
+        let Some(queue) = queue.filter(|queue| !queue.is_leaving()) else {
+            return false;
         };
-        let Some(group) = self.groups.get(queue.group) else {
-            return;
+        let group = self.groups.get(queue.group);
+        let Some(group) = group.filter(|group| group.life.stays()) else {
+            return false;
         };
-        if !group.life.stays() {
-            return;
-        }
         self.events.push_back(Event::Sought {
             consumer_group: Arc::clone(&group.name),
             queue: queue.queue.clone(),
@@ -142,5 +159,6 @@ impl Client {
             to,
         });
         self.begin_again(epoch, to, StartPolicy::Sought, None, now);
+        true
     }
 }

@@ -132,7 +132,11 @@ impl Client {
         let Some(replica) = self.start_replica(step, broker) else {
             self.ask_route(topic);
             let error = RequestError::Unreachable {
-                reason: "no address of the broker is known".to_owned(),
+                reason: match step {
+                    StartStep::Committed => "no address of the broker is known",
+                    _ => "no master of the broker is known",
+                }
+                .to_owned(),
             };
             self.start_failed(epoch, error, now);
             return;
@@ -162,18 +166,19 @@ impl Client {
         }
     }
 
-    /// What is committed may be asked of a slave; ends of a queue only the master knows.
+    /// What is committed may be asked of a slave; ends of a queue only the master knows,
+    /// and what a slave was told is not stored.
     fn start_replica(&self, step: StartStep, broker: BrokerId) -> Option<crate::route::Replica> {
         match step {
-            StartStep::Chosen(_) => self.routes.master(broker),
             StartStep::Committed => self.routes.replica_for_read(broker),
-            StartStep::Commit(..) => self.routes.master_or_any(broker),
+            StartStep::Chosen(_) | StartStep::Commit(..) => self.routes.master(broker),
         }
     }
 
     pub(crate) fn handle_start(
         &mut self,
         epoch: Epoch,
+        peer: Option<Epoch>,
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
@@ -186,14 +191,23 @@ impl Client {
         };
         start.request = None;
         let step = start.step;
+        let is_master = self.routes.is_master(queue.broker, peer);
         let next = match (step, result) {
             (StartStep::Committed, Ok(Response::ConsumerOffset(Some(offset)))) => {
                 self.note_step_back(epoch, offset);
                 self.start_pulling(epoch, offset, StartPolicy::Committed, now);
+                // A slave may be behind its master: it is looked at before the first commit.
+                if !is_master && let Some(queue) = self.queues.get_mut(epoch) {
+                    queue.commit.look_at_master(now);
+                }
+                return;
+            }
+            (StartStep::Committed, Ok(Response::ConsumerOffset(None))) if is_master => {
+                self.choose_start(epoch, now);
                 return;
             }
             (StartStep::Committed, Ok(Response::ConsumerOffset(None))) => {
-                self.choose_start(epoch, now);
+                self.start_failed(epoch, none_on_a_slave(), now);
                 return;
             }
             (StartStep::Chosen(policy), Ok(Response::Offset(offset))) => {
@@ -343,5 +357,14 @@ impl Client {
         } else {
             self.pull(epoch, now);
         }
+    }
+}
+
+/// A slave gets its master's offsets from time to time: that it has none says nothing.
+pub(crate) fn none_on_a_slave() -> RequestError {
+    RequestError::Unreachable {
+        reason: "a slave knows no offset of the group, and its master, which has to say \
+                 whether there is one, does not answer"
+            .to_owned(),
     }
 }

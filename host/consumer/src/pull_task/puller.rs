@@ -23,6 +23,7 @@ use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::{BadRecordAction, Event};
 use crate::listener::MessageRun;
+use crate::offset::none_on_a_slave;
 use crate::planted_bugs::PlantedBug;
 use crate::request::{
     Destination, PullAnswer, PullMessage, PullStatus, Request, RequestError, Response,
@@ -106,7 +107,13 @@ impl Client {
                 if !group.life.stays() {
                     return Err(QueuePullerError::Released);
                 }
-                if self.held_bytes >= self.config.buffer_bytes {
+                // What it holds is given back when the answer comes.
+                let own = self
+                    .pull_tasks
+                    .runs
+                    .get(run)
+                    .map_or(0, |run| run.held_bytes);
+                if self.held_bytes - own >= self.config.buffer_bytes {
                     return Err(QueuePullerError::BufferFull);
                 }
                 let subscription = subscription(&message_queue.topic, &pull)?;
@@ -183,6 +190,9 @@ impl Client {
             self.ask_route(topic);
             return Err(QueuePullerError::NoBroker);
         };
+        if let Some((_, words)) = self.refused_until(peer) {
+            return Err(QueuePullerError::Broker(words.clone()));
+        }
         asked.broker_id = broker_id;
         let asked = self.pull_tasks.requests.in_flight.insert(asked);
         self.request(
@@ -215,6 +225,7 @@ impl Client {
     pub(crate) fn handle_puller(
         &mut self,
         asked: Epoch,
+        peer: Option<Epoch>,
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
@@ -223,7 +234,7 @@ impl Client {
         };
         let id = asked.id;
         let answer = match self.queue_of_run(asked.run) {
-            Ok(queue) => self.queue_answered(queue, &asked, result, now),
+            Ok(queue) => self.queue_answered(queue, &asked, peer, result, now),
             Err(error) => Err(error),
         };
         self.answer(id, answer);
@@ -233,9 +244,12 @@ impl Client {
         &mut self,
         epoch: Epoch,
         asked: &Asked,
+        peer: Option<Epoch>,
         result: Result<Response, RequestError>,
         now: Instant,
     ) -> Result<PullerAnswer, QueuePullerError> {
+        let broker = self.queues.get(epoch).map(|queue| queue.broker);
+        let is_master = broker.is_some_and(|broker| self.routes.is_master(broker, peer));
         match (result, &asked.subscription) {
             (Ok(Response::Pull(answer)), Some(wanted)) => {
                 self.task_pull_worked(epoch, &answer, now);
@@ -243,7 +257,10 @@ impl Client {
                 result.map(PullerAnswer::Pulled)
             }
             (Ok(Response::Offset(offset)), None) => Ok(PullerAnswer::Offset(offset)),
-            (Ok(Response::ConsumerOffset(None)), None) => Ok(PullerAnswer::ConsumeOffset(None)),
+            (Ok(Response::ConsumerOffset(None)), None) if is_master => {
+                Ok(PullerAnswer::ConsumeOffset(None))
+            }
+            (Ok(Response::ConsumerOffset(None)), None) => Err(none_on_a_slave().into()),
             (Ok(Response::ConsumerOffset(Some(offset))), None) => Ok(PullerAnswer::ConsumeOffset(
                 Some(self.offset_fetched(epoch, offset)),
             )),
@@ -278,6 +295,7 @@ impl Client {
         queue.pulled_at = Some(now);
         queue.preferred_broker = answer.suggest_which_broker_id;
         queue.max_offset = Some(answer.max_offset);
+        queue.last_error = None;
         let failures = std::mem::take(&mut queue.failures);
         if std::mem::take(&mut queue.failure_told)
             && let Some(group) = self.groups.get(queue.group)
@@ -295,6 +313,7 @@ impl Client {
             return;
         };
         queue.failures += 1;
+        queue.last_error = Some(error.clone());
         if error.code().is_none() {
             // Another replica may do.
             queue.preferred_broker = self.routes.next_broker_id(queue.broker, broker_id);

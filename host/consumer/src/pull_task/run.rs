@@ -2,7 +2,7 @@
 //! of a run.
 //!
 //! A queue's runs come one after the other; the next one is set when the last has ended,
-//! however it ended. A queue that is given back loses its task between two runs: a run
+//! however it ended, later when the broker does not let us pull. A queue that is given back loses its task between two runs: a run
 //! under way ends in its own time, finds its puller dead and is followed by none. Should
 //! the queue come back meanwhile, its new task waits for that end.
 //!
@@ -16,11 +16,13 @@ use protocol::{Instant, MessageQueue};
 
 use super::puller::PullerRequests;
 use super::{PullTaskId, PullTaskRequest, PullTaskResult};
+use crate::access;
 use crate::client::Client;
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
 use crate::group::{Life, Phase};
 use crate::planted_bugs::PlantedBug;
+use crate::request::RequestError;
 use crate::timers::{PULL_TASK_DELAY_WHEN_FAILED, Timer};
 
 /// Where the task of a queue stands.
@@ -61,6 +63,14 @@ pub(crate) struct PullTasks {
     /// Queues of the runs, whatever has become of their assignments.
     running: BTreeSet<(Epoch, MessageQueue)>,
     pub(crate) requests: PullerRequests,
+}
+
+impl PullTasks {
+    /// A run of one of these queues of a group is under way.
+    pub(crate) fn is_running(&self, group: Epoch, of: impl Fn(&MessageQueue) -> bool) -> bool {
+        let mut running = self.running.iter();
+        running.any(|(of_group, queue)| *of_group == group && of(queue))
+    }
 }
 
 impl Client {
@@ -208,6 +218,12 @@ impl Client {
                 let after = interval.max(PULL_TASK_DELAY_WHEN_FAILED);
                 (Task::Failed, after, Some(reason))
             }
+        };
+        let is_refused = queue.last_error.as_ref();
+        let after = if is_refused.is_some_and(RequestError::is_access_refused) {
+            after.max(access::pause(queue.failures))
+        } else {
+            after
         };
         queue.consumed_at = Some(now);
         queue.task_error.clone_from(&failure);

@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use protocol::Instant;
+use protocol::{Instant, MessageQueue};
 
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError};
+use crate::route::Replica;
 use crate::timers::{Timer, UNLOCK_RETRY, timeout};
 
 /// So often a broker is told; then the lock ends by itself, within a minute.
@@ -38,6 +39,10 @@ impl Client {
         let Unlock::Owed { tries } = release.unlock else {
             return matches!(release.unlock, Unlock::UnderWay { .. });
         };
+        // Its broker has just failed: the timer tells it again.
+        if self.timers.is_set(Timer::Unlock(release_epoch)) {
+            return true;
+        }
         if self.has_bug(PlantedBug::ForgetUnlock) {
             return false;
         }
@@ -56,8 +61,7 @@ impl Client {
             consumer_group: Arc::clone(&group.name),
             queues: BTreeSet::from([release.queue.clone()]),
         };
-        let broker = self.routes.broker_id(&release.queue.broker_name);
-        let Some(replica) = broker.and_then(|broker| self.routes.master(broker)) else {
+        let Ok(replica) = self.who_unlocks(&release.queue) else {
             // That is a try as well, and the timer counts it.
             self.timers
                 .set(Timer::Unlock(release_epoch), Instant::ORIGIN);
@@ -116,17 +120,22 @@ impl Client {
         let Unlock::Owed { tries } = release.unlock else {
             return;
         };
-        let broker = self.routes.broker_id(&release.queue.broker_name);
-        if broker
-            .and_then(|broker| self.routes.master(broker))
-            .is_none()
-        {
-            let error = RequestError::Unreachable {
-                reason: "no master of the broker is known".to_owned(),
-            };
+        if let Err(error) = self.who_unlocks(&release.queue) {
             self.try_unlock_again(release_epoch, tries + 1, error, now);
         } else if let Some(group) = self.release_further(release_epoch) {
             self.release_ended(group, now);
+        }
+    }
+
+    fn who_unlocks(&self, queue: &MessageQueue) -> Result<Replica, RequestError> {
+        let broker = self.routes.broker_id(&queue.broker_name);
+        let master = broker.and_then(|broker| self.routes.master(broker));
+        let master = master.ok_or_else(|| RequestError::Unreachable {
+            reason: "no master of the broker is known".to_owned(),
+        })?;
+        match self.refused_until(master.peer) {
+            Some((_, words)) => Err(words.clone()),
+            None => Ok(master),
         }
     }
 

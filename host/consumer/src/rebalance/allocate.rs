@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use protocol::MessageQueue;
+use protocol::{MessageQueue, topic};
 
 /// How the queues of a topic are divided among the members of a group.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +106,23 @@ impl AllocateMessageQueueStrategy {
             }
             Self::Config { .. } => "CONFIG",
         })
+    }
+
+    /// The same with queues as the brokers of this namespace know them.
+    pub(crate) fn in_namespace(self, namespace: &str) -> Self {
+        match self {
+            Self::Config { mut message_queues } => {
+                for queue in &mut message_queues {
+                    queue.topic = topic::wrap_namespace(namespace, &queue.topic).into();
+                }
+                Self::Config { message_queues }
+            }
+            Self::MachineRoomNearby { inner, resolver } => Self::MachineRoomNearby {
+                inner: Arc::new(Arc::unwrap_or_clone(inner).in_namespace(namespace)),
+                resolver,
+            },
+            other => other,
+        }
     }
 
     /// The share of `current` among `members`, in the order RocketMQ gives it; empty when

@@ -152,7 +152,7 @@ impl Client {
                 question,
                 handed_over: now,
             });
-            return Some(Arc::new(ConsumeRequest {
+            let request = ConsumeRequest {
                 id: ConsumeRequestId(epoch.to_u64() | ID_BIT),
                 consumer_group,
                 message_queue: waiting.queue,
@@ -166,7 +166,8 @@ impl Client {
                 }],
                 messages_per_call: 1,
                 consume_timeout,
-            }));
+            };
+            return Some(Arc::new(self.as_listeners_see_it(request)));
         }
         None
     }

@@ -31,7 +31,7 @@ const RUNNING_INFOS_MAX: usize = 64;
 pub struct RunningInfo {
     /// Comes back with the answer.
     pub id: ServerRequestId,
-    /// The group.
+    /// The group, as its user knows it.
     pub consumer_group: Arc<str>,
     /// Stacks were asked for too.
     pub jstack: bool,
@@ -74,7 +74,7 @@ impl Client {
         }
         let answer = RunningInfo {
             id,
-            consumer_group: Arc::clone(&group.name),
+            consumer_group: self.without_namespace(&group.name),
             jstack: header.jstack_enable == Some(true),
             info: self.info_of(group, now),
             response: RemotingCommand::response_to(command, response_code::SUCCESS),

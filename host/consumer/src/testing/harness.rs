@@ -37,6 +37,8 @@ pub struct Cluster {
     pub committed: BTreeMap<MessageQueue, u64>,
     /// Addresses of slaves by broker name; their id is 1.
     pub slaves: BTreeMap<String, Address>,
+    /// Brokers whose masters are gone from the routes.
+    pub masters_gone: BTreeSet<String>,
     /// Queues that another client has locked.
     pub locked_by_others: BTreeSet<MessageQueue>,
     /// What is stored of broadcasting groups on our own disk.
@@ -65,7 +67,7 @@ impl Cluster {
         let offset = |value| Some(Ok(Response::Offset(QueueOffset(value))));
         match request {
             Request::GetRouteInfo { topic } => Some(match self.topics.get(&**topic) {
-                Some(queues) => Ok(route(queues, &self.slaves)),
+                Some(queues) => Ok(route(queues, &self.slaves, &self.masters_gone)),
                 None => Err(refused(response_code::TOPIC_NOT_EXIST, "no route")),
             }),
             Request::HeartBeat { .. }
@@ -114,7 +116,11 @@ pub fn refused(code: i32, remark: &str) -> RequestError {
 }
 
 /// A route over these brokers.
-fn route(queues: &[(String, u32)], slaves: &BTreeMap<String, Address>) -> Response {
+fn route(
+    queues: &[(String, u32)],
+    slaves: &BTreeMap<String, Address>,
+    masters_gone: &BTreeSet<String>,
+) -> Response {
     let queue_datas = queues.iter().map(|(broker_name, count)| QueueData {
         broker_name: broker_name.clone(),
         perm: 6,
@@ -125,7 +131,10 @@ fn route(queues: &[(String, u32)], slaves: &BTreeMap<String, Address>) -> Respon
     let broker_datas = queues.iter().map(|(broker_name, _)| BrokerData {
         broker_name: broker_name.clone(),
         broker_addrs: [
-            (0, Some(Cluster::address(broker_name))),
+            (
+                0,
+                (!masters_gone.contains(broker_name)).then(|| Cluster::address(broker_name)),
+            ),
             (1, slaves.get(broker_name).cloned()),
         ]
         .into_iter()

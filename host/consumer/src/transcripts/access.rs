@@ -194,3 +194,126 @@ fn offsets_and_members_are_asked_of_a_slave_when_the_master_is_silent() {
         t.transcript()
     );
 }
+
+#[test]
+fn locks_are_not_asked_for_where_nobody_lets_us_in() {
+    use crate::listener::ConsumeMode;
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 100)]);
+    pull_with(
+        &mut t,
+        group("T1").mode(ConsumeMode::Orderly { auto_commit: true }),
+    );
+    refuse(&mut t, 120);
+    let requests = refuse(&mut t, 600);
+    assert!(requests <= 25, "{requests} in ten minutes");
+    t.forget_transcript();
+    t.wait(seconds(31));
+    t.settle_but(&["PullMessage"]);
+    t.wait(seconds(2));
+    t.settle_but(&["PullMessage"]);
+    let pulls = t.open_requests();
+    let pulls = pulls.iter().filter(|line| line.contains("PullMessage"));
+    assert_eq!(pulls.count(), 101);
+}
+
+#[test]
+fn a_lock_that_may_not_be_asked_for_is_asked_for_with_growing_pauses() {
+    use crate::listener::ConsumeMode;
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.subscribe(config(
+        group("T1").mode(ConsumeMode::Orderly { auto_commit: true }),
+    ));
+    let mut asked = 0;
+    for _ in 0..300 {
+        t.settle_but(&["LockBatch"]);
+        while t.open_requests().iter().any(|r| r.contains("LockBatch")) {
+            asked += 1;
+            t.answer("LockBatch", Err(wrong_secret()));
+        }
+        t.wait(seconds(1));
+    }
+    assert!((10..=17).contains(&asked), "{asked} in five minutes");
+}
+
+#[test]
+fn nobody_is_asked_for_a_second_look_where_nobody_lets_us_in() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 100)]);
+    t.cluster.members = vec![
+        "10.0.0.8@1#zzz".to_owned(),
+        crate::testing::CLIENT_ID.to_owned(),
+    ];
+    pull_with(&mut t, group("T1"));
+    t.does("the connection is lost", |client, now| {
+        client.handle_disconnected(&Cluster::address("broker-a"), now);
+    });
+    refuse(&mut t, 120);
+    let requests = refuse(&mut t, 600);
+    assert!(requests <= 25, "{requests} in ten minutes");
+}
+
+fn next_run(t: &Harness) -> Option<usize> {
+    t.numbered_runs().next().map(|(run, _)| run)
+}
+
+#[test]
+fn runs_of_pull_tasks_ask_nothing_where_nobody_lets_us_in() {
+    use crate::config::GroupConfig;
+    use crate::pull_task::{PullTaskResult, PullerRequest, QueuePull};
+    let run_all = |t: &mut Harness| {
+        while let Some(run) = next_run(t) {
+            let pull = QueuePull {
+                sub_expression: "*".to_owned(),
+                offset: protocol::QueueOffset(0),
+                max_messages: 32,
+            };
+            t.ask(run, PullerRequest::Pull(pull));
+            // As a guest that takes no notice of errors.
+            let next = PullTaskResult::NextRun { after: None };
+            t.run_result(run, next);
+        }
+    };
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 10)]);
+    pull_with(
+        &mut t,
+        group("T1").pull_task_interval(GroupConfig::PULL_TASK_INTERVAL),
+    );
+    t.does("the connection is lost", |client, now| {
+        client.handle_disconnected(&Cluster::address("broker-a"), now);
+    });
+    let requests: usize = (0..600)
+        .map(|_| {
+            run_all(&mut t);
+            refuse(&mut t, 1)
+        })
+        .sum();
+    assert!(requests <= 50, "{requests} in ten minutes");
+
+    // One that takes our heartbeats, and refuses the pulls.
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    pull_with(
+        &mut t,
+        group("T1").pull_task_interval(GroupConfig::PULL_TASK_INTERVAL),
+    );
+    let mut pulls = 0;
+    for _ in 0..300 {
+        while let Some(run) = next_run(&t) {
+            let pull = QueuePull {
+                sub_expression: "*".to_owned(),
+                offset: protocol::QueueOffset(0),
+                max_messages: 32,
+            };
+            t.ask(run, PullerRequest::Pull(pull));
+            pulls += 1;
+            t.answer("PullMessage T1", Err(wrong_secret()));
+            t.run_result(run, PullTaskResult::NextRun { after: None });
+        }
+        t.wait(seconds(1));
+        t.settle_but(&["PullMessage T1"]);
+    }
+    assert!((10..=17).contains(&pulls), "{pulls} pulls in five minutes");
+}

@@ -152,3 +152,46 @@ fn a_pull_task_whose_queue_seeks_goes_on_there_with_its_next_run() {
     t.settle();
     check("seek_pull_task", &t);
 }
+
+#[test]
+fn the_answer_to_a_seek_does_not_bring_a_queue_back() {
+    use crate::listener::{ConsumeMode, OrderlyStatus};
+    let mode = ConsumeMode::Orderly { auto_commit: true };
+    let (mut t, group) = pulling(super::group("T1").mode(mode));
+    t.answer_found(PULL, &messages(0..1));
+    let here = queue("T1@broker-a:0");
+    for _ in 0..2 {
+        t.does("seek", |client, now| {
+            client.seek(group, &here, SeekTo::MaxOffset, now)
+        })
+        .expect("a queue of ours");
+    }
+    t.comment("it is given back, and waits for its call");
+    t.cluster.members = vec!["10.0.0.8@1#zzz".to_owned(), CLIENT_ID.to_owned()];
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    t.settle_but(&["PullMessage", "GetMaxOffset"]);
+    let end = || Ok(crate::request::Response::Offset(QueueOffset(500)));
+    t.answer("GetMaxOffset", end());
+    t.result(1, ConsumeResult::Orderly(OrderlyStatus::Success));
+    t.settle_but(&["PullMessage", "GetMaxOffset"]);
+    t.comment("it is gone");
+    t.answer("GetMaxOffset", end());
+    t.settle_but(&["PullMessage"]);
+    check("seek_given_back", &t);
+    assert_eq!(t.cluster.committed[&here], 1);
+    assert_eq!(t.transcript().matches("SeekFailed").count(), 2);
+}
+
+#[test]
+fn a_place_is_stored_even_if_the_queue_leaves() {
+    let (mut t, group) = pulling(super::group("T1"));
+    let here = queue("T1@broker-a:0");
+    let to = SeekTo::Offset(QueueOffset(7));
+    t.does("seek", |client, now| client.seek(group, &here, to, now))
+        .expect("a queue of ours");
+    t.answer("UpdateConsumerOffset T1", Err(RequestError::Timeout));
+    t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+    t.settle();
+    assert_eq!(t.cluster.committed[&here], 7);
+}

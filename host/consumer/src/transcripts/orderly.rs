@@ -367,3 +367,109 @@ fn queues_take_turns_with_one_call_each() {
     }
     check("orderly_turns", &t);
 }
+
+const RESET: &str = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
+
+#[test]
+fn a_lock_is_given_back_though_the_queue_was_reset_since() {
+    let (mut t, id) = pulling(orderly(true));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    ends(&mut t, 1, done());
+    t.answer_pull(
+        "PullMessage T1",
+        crate::request::PullStatus::NoNewMessage,
+        2,
+    );
+    t.comment("a young pull carries an offset: the new assignment waits, without a lock yet");
+    t.reset_offsets("G1", "T1", RESET);
+    t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
+    t.settle();
+    assert!(
+        t.transcript().contains("UnlockBatch T1@broker-a:0"),
+        "{}",
+        t.transcript()
+    );
+}
+
+#[test]
+fn the_commit_before_a_reset_is_waited_for_though_the_lock_was_lost_since() {
+    let (mut t, _) = pulling(orderly(true));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    ends(&mut t, 1, done());
+    t.wait(seconds(5));
+    t.request("UpdateConsumerOffset T1@broker-a:0 to 2");
+    t.reset_offsets("G1", "T1", RESET);
+    let but = ["PullMessage", "UpdateConsumerOffset T1"];
+    t.settle_but(&but);
+    t.comment("the lock is lost before the old commit is answered");
+    t.cluster.locked_by_others.insert(queue("T1@broker-a:0"));
+    t.wait(seconds(20));
+    t.settle_but(&but);
+    assert!(
+        t.transcript().contains("QueueLockLost"),
+        "{}",
+        t.transcript()
+    );
+    t.cluster.locked_by_others.clear();
+    t.wait(seconds(1));
+    t.settle_but(&but);
+    let commits = |t: &Harness| {
+        let open = t.open_requests();
+        let commits = open.into_iter().filter(|line| line.contains(but[1]));
+        commits.collect::<Vec<_>>()
+    };
+    assert_eq!(commits(&t).len(), 1, "{:?}", commits(&t));
+    t.answer(
+        "UpdateConsumerOffset T1@broker-a:0 to 2",
+        Ok(Response::Done),
+    );
+    t.settle_but(&["PullMessage"]);
+    t.request("PullMessage T1@broker-a:0 from 1,");
+    assert_eq!(t.cluster.committed[&queue("T1@broker-a:0")], 1);
+}
+
+#[test]
+fn a_queue_with_a_dead_letter_under_way_is_not_given_back_for_the_end_of_another() {
+    let builder = orderly(true).consume_message_batch_max_size(1);
+    let (mut t, _) = pulling(builder.max_reconsume_times(0));
+    t.answer_found("PullMessage T1", &messages(0..1));
+    let mut closed = messages(1..2);
+    closed[0].wrong_compression = true;
+    t.answer_found("PullMessage T1", &closed);
+    ends(&mut t, 1, suspend());
+    t.comment("of two dead letters the first has ended");
+    t.answer("SendMessage %RETRY%G1", Ok(sent()));
+    another_joins(&mut t);
+    t.settle_but(&["PullMessage", "SendMessage"]);
+    let unlocked = "UnlockBatch T1@broker-a:0";
+    assert!(!t.transcript().contains(unlocked), "{}", t.transcript());
+    t.answer("SendMessage %RETRY%G1", Ok(sent()));
+    t.settle_but(&["PullMessage"]);
+    assert!(t.transcript().contains(unlocked), "{}", t.transcript());
+}
+
+#[test]
+fn an_unlock_that_failed_is_not_tried_again_whenever_a_call_ends() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 2)]);
+    pull_with(&mut t, orderly(true).consume_message_batch_max_size(1));
+    t.answer_found("PullMessage T1@broker-a:1", &messages(0..1));
+    let others = ["10.0.0.7@1#zzz", "10.0.0.8@1#zzz"];
+    t.cluster.members = others.map(str::to_owned).to_vec();
+    t.cluster.members.push(CLIENT_ID.to_owned());
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    let but = ["PullMessage", "UnlockBatch"];
+    t.settle_but(&but);
+    t.answer("UnlockBatch T1@broker-a:0", Err(RequestError::Timeout));
+    ends(&mut t, 1, done());
+    t.settle_but(&but);
+    let again = |t: &Harness| {
+        let open = t.open_requests();
+        open.iter()
+            .any(|line| line.contains("UnlockBatch T1@broker-a:0"))
+    };
+    assert!(!again(&t), "{}", t.transcript());
+    t.wait(seconds(1));
+    assert!(again(&t), "{}", t.transcript());
+}

@@ -147,3 +147,79 @@ fn what_is_not_there_cannot_be_paused() {
         .pause(id, &PauseScope::Group, PauseKind::Pause, &by, now);
     assert_eq!(left, Err(PauseError::Leaving));
 }
+
+fn drain(t: &mut Harness, id: GroupId) {
+    scoped(t, id, &PauseScope::Group, PauseKind::Drain);
+}
+
+fn is_drained(t: &Harness) -> bool {
+    t.transcript().contains("Drained {")
+}
+
+#[test]
+fn a_drain_waits_for_the_last_commit_of_a_queue_that_is_given_back() {
+    let (mut t, id) = pulling(group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..3));
+    t.result(1, success());
+    let others = vec!["10.0.0.8@1#zzz".to_owned(), CLIENT_ID.to_owned()];
+    t.cluster.members = others;
+    t.notify_members_changed("G1");
+    t.wait(seconds(1));
+    let but = ["PullMessage", "UpdateConsumerOffset", "QueryConsumerOffset"];
+    t.settle_but(&but);
+    drain(&mut t, id);
+    assert!(!is_drained(&t), "{}", t.transcript());
+    t.settle_but(&["PullMessage"]);
+    assert!(is_drained(&t), "{}", t.transcript());
+}
+
+#[test]
+fn a_drain_waits_for_a_call_whose_assignment_has_ended() {
+    let reset = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
+    for scope in [PauseScope::Group, PauseScope::Topic("T1".into())] {
+        let (mut t, id) = pulling(group("T1"));
+        t.answer_found("PullMessage T1", &messages(0..3));
+        t.reset_offsets("G1", "T1", reset);
+        scoped(&mut t, id, &scope, PauseKind::Drain);
+        t.settle();
+        t.wait(seconds(2));
+        t.settle();
+        assert!(!is_drained(&t), "{}", t.transcript());
+        t.result(1, success());
+        assert!(is_drained(&t), "{}", t.transcript());
+    }
+}
+
+#[test]
+fn a_drain_does_not_wait_for_a_queue_that_cannot_begin() {
+    use crate::listener::ConsumeMode;
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.cluster.locked_by_others.insert(queue("T1@broker-a:0"));
+    let mode = ConsumeMode::Orderly { auto_commit: true };
+    let id = t.subscribe(config(group("T1").mode(mode)));
+    t.settle();
+    t.comment("another client has its lock, and nothing of it was fetched");
+    drain(&mut t, id);
+    assert!(is_drained(&t), "{}", t.transcript());
+    t.comment("it is not pulled when it can begin");
+    t.cluster.locked_by_others.clear();
+    t.wait(seconds(1));
+    t.settle();
+    let pulls = t.open_requests();
+    let of_it = |line: &String| line.contains("PullMessage T1");
+    assert!(!pulls.iter().any(of_it), "{pulls:?}");
+}
+
+#[test]
+fn a_drain_waits_until_an_operators_word_is_stored() {
+    let reset = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
+    let (mut t, id) = pulling(group("T1"));
+    t.reset_offsets("G1", "T1", reset);
+    drain(&mut t, id);
+    t.answer("UpdateConsumerOffset T1", Err(RequestError::Timeout));
+    assert!(!is_drained(&t), "{}", t.transcript());
+    t.wait(seconds(1));
+    t.settle();
+    assert!(is_drained(&t), "{}", t.transcript());
+}

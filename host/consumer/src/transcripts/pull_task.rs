@@ -272,3 +272,29 @@ fn memory_of_a_pull_counts_until_the_run_pulls_again_or_ends() {
     t.answer(PULL, Ok(found(&batch(&messages(0..1)), 1)));
     check("pull_task_memory", &t);
 }
+
+#[test]
+fn a_run_is_not_refused_for_what_it_holds_itself() {
+    // One answer is larger than all there may be.
+    let mut t = Harness::new(|config| config.buffer_bytes = 50);
+    t.topic("T1", &[("broker-a", 2)]);
+    pull_with(&mut t, task_group());
+    for offset in 0..3 {
+        t.ask(1, pull("*", offset, 1));
+        let answer = batch(&messages(offset..offset + 1));
+        t.answer(PULL, Ok(found(&answer, offset + 1)));
+    }
+    assert!(
+        !t.transcript().contains("buffer_bytes"),
+        "{}",
+        t.transcript()
+    );
+    assert!(t.client.status(t.now()).held_bytes > 50);
+    t.comment("another one is");
+    t.ask(2, pull("*", 0, 1));
+    assert!(
+        t.transcript().contains("buffer_bytes"),
+        "{}",
+        t.transcript()
+    );
+}

@@ -202,7 +202,7 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             queue,
             error,
         } => {
-            warn!(target: "consumer", %tenant, %consumer_group, %queue, "the queue stays where it is, the place to go on at cannot be found out; seek again: {error}");
+            warn!(target: "consumer", %tenant, %consumer_group, %queue, "the queue does not go on where it was told to: {error}");
         }
         Event::OutcomesMismatched {
             consumer_group,
