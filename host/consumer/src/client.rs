@@ -5,12 +5,17 @@
 //! concern it is, and followed by `settle`, which sends what the input has made due. What
 //! can happen by itself is one match in `handle_timeout`.
 
+mod names;
+mod requests;
+
+pub(crate) use requests::{InFlight, Purpose};
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::message_id::UniqueIdGenerator;
-use protocol::{Address, Instant, MessageQueue, QueueOffset, RemotingCommand, topic};
+use protocol::{Address, Instant, MessageQueue, RemotingCommand, topic};
 
 use crate::assignment::{AssignError, QueueSelector};
 use crate::config::{ClientConfig, GroupConfig};
@@ -34,8 +39,7 @@ use crate::pull_task::{
 use crate::queue_lock::QueueLocks;
 use crate::rebalance::Rebalance;
 use crate::request::{
-    Destination, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,
-    ServerRequestId,
+    PendingRequest, RequestError, RequestId, Response, ServerRequest, ServerRequestId,
 };
 use crate::retry::SendBacks;
 use crate::route::Routes;
@@ -134,58 +138,6 @@ pub struct Client {
     /// Reused, so that a pull answer costs no list of its own.
     pub(crate) kept_runs: Vec<KeptRun>,
     pub(crate) failed_messages: Vec<FailedMessage>,
-}
-
-/// A request whose answer is awaited.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) purpose: Purpose,
-    pub(crate) peer: Option<Epoch>,
-}
-
-/// Whom an answer concerns.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// A topic; which name server was asked.
-    Route(Epoch, Address),
-    /// A peer.
-    Heartbeat(Epoch),
-    /// A group; which of its topics.
-    Check(Epoch, usize),
-    /// A group; which peer was asked.
-    Members(Epoch, Epoch),
-    /// A queue that begins.
-    Start(Epoch),
-    /// A queue.
-    Pull(Epoch),
-    /// A queue that is to go on somewhere else.
-    Seek {
-        group: Epoch,
-        assignment: Epoch,
-        queue: MessageQueue,
-    },
-    /// What a run of a pull task asked.
-    Puller(Epoch),
-    /// A queue, and what is committed.
-    Commit(Epoch, QueueOffset),
-    /// A queue that begins again once the commit of its last assignment is answered.
-    CommitBefore(Epoch),
-    /// A queue that another member may have committed.
-    SecondLook(Epoch),
-    /// A release.
-    FinalCommit(Epoch),
-    /// A release that another member may have committed.
-    LastLook(Epoch),
-    /// A round of locks.
-    Lock(Epoch),
-    /// A release.
-    Unlock(Epoch),
-    /// A send-back.
-    SendBack(Epoch),
-    /// A send.
-    Send(Epoch),
-    /// A group that leaves; which peer was told, and how often before.
-    Unregister(Epoch, Epoch, u32),
 }
 
 impl Client {
@@ -593,38 +545,6 @@ impl Client {
         self.stopped
     }
 
-    /// A name as its user knows it, without the namespace.
-    pub(crate) fn without_namespace(&self, name: &Arc<str>) -> Arc<str> {
-        match &*self.config.namespace {
-            "" => Arc::clone(name),
-            namespace => topic::without_namespace(namespace, name).into(),
-        }
-    }
-
-    /// A name as brokers know it, with the namespace.
-    pub(crate) fn in_namespace(&self, name: &Arc<str>) -> Arc<str> {
-        match &*self.config.namespace {
-            "" => Arc::clone(name),
-            namespace => topic::wrap_namespace(namespace, name).into(),
-        }
-    }
-
-    /// A queue as its user knows it.
-    pub(crate) fn queue_without_namespace(&self, queue: &MessageQueue) -> MessageQueue {
-        MessageQueue {
-            topic: self.without_namespace(&queue.topic),
-            ..queue.clone()
-        }
-    }
-
-    /// A queue as brokers know it.
-    pub(crate) fn queue_in_namespace(&self, queue: &MessageQueue) -> MessageQueue {
-        MessageQueue {
-            topic: self.in_namespace(&queue.topic),
-            ..queue.clone()
-        }
-    }
-
     /// What every input ends with: sends what it has made due.
     pub(crate) fn settle(&mut self, now: Instant) {
         debug_assert!(self.now <= now, "time went back");
@@ -636,48 +556,6 @@ impl Client {
         self.send_owed_heartbeats(now);
         self.store_due_local_offsets();
         self.tell_when_stopped();
-    }
-
-    /// Puts a request out; its answer comes back with the purpose.
-    pub(crate) fn request(
-        &mut self,
-        purpose: Purpose,
-        destination: Destination,
-        peer: Option<Epoch>,
-        request: Request,
-        timeout: Duration,
-    ) -> RequestId {
-        let id = RequestId(self.in_flight.insert(InFlight { purpose, peer }));
-        self.requests.push_back(PendingRequest {
-            id,
-            destination,
-            request,
-            timeout,
-            oneway: false,
-        });
-        id
-    }
-
-    /// Puts a request out that nobody answers.
-    pub(crate) fn request_oneway(
-        &mut self,
-        destination: Destination,
-        request: Request,
-        timeout: Duration,
-    ) {
-        // An id of its own, so that an answer nobody expects finds nothing.
-        let id = self.in_flight.insert(InFlight {
-            purpose: Purpose::Send(Epoch::from_u64(u64::MAX)),
-            peer: None,
-        });
-        self.in_flight.remove(id);
-        self.requests.push_back(PendingRequest {
-            id: RequestId(id),
-            destination,
-            request,
-            timeout,
-            oneway: true,
-        });
     }
 }
 

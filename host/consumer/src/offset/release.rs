@@ -100,10 +100,7 @@ impl Client {
 
     /// The end of a queue without a commit: somebody else may have committed more.
     /// Returns its group when that is all.
-    pub(crate) fn release_uncommitted(
-        &mut self,
-        queue: AssignedQueue,
-    ) -> Option<Epoch> {
+    pub(crate) fn release_uncommitted(&mut self, queue: AssignedQueue) -> Option<Epoch> {
         let release = self.begin_release(Release {
             group: queue.group,
             next: None,
