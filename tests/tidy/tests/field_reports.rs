@@ -53,9 +53,8 @@ fn tests_that_pages_name_exist() {
         let code = page_text.split('`').skip(1).step_by(2);
         for (file, name) in code.filter_map(|code| code.split_once("::")) {
             named += 1;
-            let there = root().join(file).is_file()
-                && text(Path::new(file)).contains(&format!("fn {name}("));
-            if !there {
+            let is_there = root().join(file).is_file() && has_test(&text(Path::new(file)), name);
+            if !is_there {
                 violations.push(format!("{page}: {file}::{name}"));
             }
         }
@@ -64,5 +63,34 @@ fn tests_that_pages_name_exist() {
     assert_none(
         &violations,
         "Name the test that shows the claim now, as path::name, or say why there is none.",
+    );
+}
+
+/// Whether the file has a function of this name that the test runner calls.
+fn has_test(source: &str, name: &str) -> bool {
+    let Some((before, _)) = source.split_once(&format!("fn {name}(")) else {
+        return false;
+    };
+    let (above, _) = before.rsplit_once('\n').unwrap_or_default();
+    // Attributes and comments stand right above it; whatever came before ends with one
+    // of these, or with an empty line.
+    let mut above = above.lines().rev().take_while(|line| {
+        let line = line.trim();
+        !line.is_empty() && !line.ends_with(['}', ';', '{'])
+    });
+    above.any(|line| {
+        let line = line.trim();
+        line.starts_with("#[") && (line.contains("test]") || line.contains("test("))
+    })
+}
+
+#[test]
+fn a_function_that_nobody_runs_is_no_test() {
+    let source = "#[test]\nfn one() {}\nfn two() {}\n\n#[tokio::test(flavor = \"x\")]\n\
+                  #[expect(\n    clippy::a,\n)]\nasync fn three() {\n}\n";
+    let has = |name| has_test(source, name);
+    assert_eq!(
+        ["one", "two", "three", "on", "four"].map(has),
+        [true, false, true, false, false]
     );
 }
