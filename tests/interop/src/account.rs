@@ -25,12 +25,18 @@ pub struct Account {
     pub unexplained: Vec<String>,
     /// Times that a committed offset went back.
     pub steps_back: Vec<(u32, u64, u64)>,
+    /// Queues of which a commit was seen.
+    pub queues_committed: usize,
 }
 
 impl Account {
     /// `held_max`: how long a message may lie between its pull and its delivery. A repeat
     /// is explained when the message was not committed so long before.
+    ///
+    /// # Panics
+    /// When nothing was sent: an account of nothing shows nothing.
     pub fn of(sent: &[Sent], seen: &[Seen], history: &History, held_max: Duration) -> Self {
+        assert!(!sent.is_empty(), "nothing was sent");
         let mut times: BTreeMap<&str, Vec<Instant>> = BTreeMap::new();
         for (at, delivery) in seen {
             times.entry(&delivery.body).or_default().push(*at);
@@ -40,6 +46,7 @@ impl Account {
             repeats: 0,
             unexplained: Vec::new(),
             steps_back: history.steps_back(),
+            queues_committed: history.queues_committed(),
         };
         for message in sent {
             let Some(times) = times.get_mut(message.body.as_str()) else {

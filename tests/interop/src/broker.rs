@@ -14,9 +14,13 @@ const SEND_MESSAGE_V2: i32 = 310;
 const QUERY_CONSUMER_OFFSET: i32 = 14;
 const GET_MAX_OFFSET: i32 = 30;
 const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
+const GET_TOPIC_STATS_INFO: i32 = 202;
 const INVOKE_BROKER_TO_GET_CONSUMER_STATUS: i32 = 223;
 const GET_BROKER_CLUSTER_INFO: i32 = 106;
+const UPDATE_CONSUMER_OFFSET: i32 = 15;
 const SUCCESS: i32 = 0;
+/// The group has committed nothing of the queue.
+const QUERY_NOT_FOUND: i32 = 22;
 /// A broker on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -96,6 +100,12 @@ impl Connection {
         });
     }
 
+    /// Whether the broker has the topic: a slave asks its master for them every ten seconds.
+    pub fn has_topic(&mut self, topic: &str) -> bool {
+        let answer = self.ask(GET_TOPIC_STATS_INFO, &[("topic", topic)], b"");
+        answer.code() == SUCCESS
+    }
+
     /// Stores a message; its offset in the queue.
     ///
     /// # Panics
@@ -121,6 +131,9 @@ impl Connection {
     }
 
     /// What a group has committed of a queue.
+    ///
+    /// # Panics
+    /// When the broker refuses.
     pub fn committed(&mut self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
         let queue_id = queue_id.to_string();
         let fields = [
@@ -130,7 +143,27 @@ impl Connection {
             ("setZeroIfNotFound", "false"),
         ];
         let answer = self.ask(QUERY_CONSUMER_OFFSET, &fields, b"");
-        (answer.code() == SUCCESS).then(|| number(&answer, "offset"))?
+        match answer.code() {
+            SUCCESS => Some(number(&answer, "offset").expect("an offset in the answer")),
+            QUERY_NOT_FOUND => None,
+            _ => panic!("what {group} has committed of {topic}: {answer:?}"),
+        }
+    }
+
+    /// Commits for a group, as a member of it does.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub fn commit(&mut self, group: &str, topic: &str, queue_id: u32, offset: u64) {
+        let (queue_id, offset) = (queue_id.to_string(), offset.to_string());
+        let fields = [
+            ("consumerGroup", group),
+            ("topic", topic),
+            ("queueId", queue_id.as_str()),
+            ("commitOffset", offset.as_str()),
+        ];
+        let answer = self.ask(UPDATE_CONSUMER_OFFSET, &fields, b"");
+        assert_eq!(answer.code(), SUCCESS, "a commit of {group}: {answer:?}");
     }
 
     /// What the members of a group hold in memory of a topic, as the broker passes it on.
@@ -152,6 +185,7 @@ impl Connection {
         let queue_id = queue_id.to_string();
         let fields = [("topic", topic), ("queueId", queue_id.as_str())];
         let answer = self.ask(GET_MAX_OFFSET, &fields, b"");
+        assert_eq!(answer.code(), SUCCESS, "the end of {topic}: {answer:?}");
         number(&answer, "offset").expect("an offset in the answer")
     }
 }

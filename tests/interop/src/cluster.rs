@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use end_to_end::workspace;
 
@@ -30,6 +31,22 @@ impl Cluster {
     /// When it does not start; the script says why.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_version(VERSION, settings)
+    }
+
+    /// One with [`QUICK_LEVELS`] for all tests of a program that want it: for topics and
+    /// groups with names of their own. Killed when the last of them has ended.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        // A test that failed while it started one left nothing behind.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let cluster = Arc::new(Self::start(&[QUICK_LEVELS]));
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        })
     }
 
     /// The same with another release of RocketMQ.
@@ -161,7 +178,7 @@ pub fn folder() -> PathBuf {
     workspace::root().join(Path::new("tests/interop"))
 }
 
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let Output {
         status,
         stdout,

@@ -107,6 +107,18 @@ pub fn run(folder: &Path, namesrv_addr: &str) -> HostProcess {
     )
 }
 
+/// What a command of `mqlet` prints in the folder of a host.
+///
+/// # Panics
+/// When it fails.
+pub fn mqlet(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(workspace::mqlet());
+    let output = command.args(arguments).current_dir(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("mqlet prints UTF-8")
+}
+
 /// Sends these bodies, one message each, with `mqlet send`.
 ///
 /// # Panics

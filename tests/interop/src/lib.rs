@@ -9,6 +9,7 @@ pub mod broker;
 pub mod cluster;
 pub mod host;
 pub mod java;
+pub mod joined;
 pub mod schedule;
 pub mod stream;
 pub mod tenant;

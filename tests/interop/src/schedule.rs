@@ -1,4 +1,5 @@
-//! Seeded cuts, stalls and delays of links: the same seed does the same at the same times.
+//! Seeded cuts, stalls and delays of links: the same seed has the same faults in the same
+//! order.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,41 +17,62 @@ pub struct Happened {
     pub to: Instant,
 }
 
+/// How many kinds of faults there are; they come in turn.
+pub const KINDS: usize = 4;
 /// A pause so long shows how the clients recover.
-pub const LONG_PAUSE: Duration = Duration::from_secs(12);
+const LONG_PAUSE: Duration = Duration::from_secs(12);
 
-/// Lets faults happen to all links at once for about so long, and ends with none.
-pub fn run(links: &[&FaultyLink], seed: u64, duration: Duration) -> Vec<Happened> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let start = Instant::now();
-    let mut happened = Vec::new();
-    while start.elapsed() < duration {
-        let mut milliseconds = |range| Duration::from_millis(random.u64(range));
-        let pause = milliseconds(300..3_000);
-        let (fault, time) = match happened.len() % 4 {
-            0 => (Fault::Cut, Duration::ZERO),
-            1 => (Fault::Stall, milliseconds(1_000..8_000)),
-            2 => (
-                Fault::Delay(milliseconds(50..600)),
-                milliseconds(2_000..6_000),
-            ),
-            _ => (Fault::Down, milliseconds(500..6_000)),
-        };
-        // Kinds come in turn, with a look at the recovery after each fourth.
-        thread::sleep(if happened.len() % 4 == 0 && !happened.is_empty() {
+/// What happens next.
+#[derive(Debug)]
+pub struct Schedule {
+    random: fastrand::Rng,
+    happened: usize,
+}
+
+impl Schedule {
+    /// Of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            happened: 0,
+        }
+    }
+
+    /// How long all is well before the next fault: short, and after all kinds once as long
+    /// as a recovery may take.
+    pub fn pause(&mut self) -> Duration {
+        let short = self.milliseconds(300..3_000);
+        if self.happened > 0 && self.happened.is_multiple_of(KINDS) {
             LONG_PAUSE
         } else {
-            pause
-        });
+            short
+        }
+    }
+
+    /// Lets the next fault happen to all links at once, and ends it.
+    pub fn happen(&mut self, links: &[&FaultyLink]) -> Happened {
+        let (fault, time) = match self.happened % KINDS {
+            0 => (Fault::Cut, Duration::ZERO),
+            1 => (Fault::Stall, self.milliseconds(1_000..8_000)),
+            2 => (
+                Fault::Delay(self.milliseconds(50..600)),
+                self.milliseconds(2_000..6_000),
+            ),
+            _ => (Fault::Down, self.milliseconds(500..6_000)),
+        };
+        self.happened += 1;
         let from = Instant::now();
         links.iter().for_each(|link| link.set(fault));
         thread::sleep(time);
         links.iter().for_each(|link| link.set(Fault::None));
-        happened.push(Happened {
+        Happened {
             fault,
             from,
             to: Instant::now(),
-        });
+        }
     }
-    happened
+
+    fn milliseconds(&mut self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.random.u64(range))
+    }
 }

@@ -1,7 +1,7 @@
 //! A steady stream of messages, each to a chosen queue, with the offset it got.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Stream {
     stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
     sender: Option<JoinHandle<Vec<Sent>>>,
 }
 
@@ -35,7 +36,9 @@ impl Stream {
         per_second: u32,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (is_over, topic, prefix) = (Arc::clone(&stop), topic.to_owned(), prefix.to_owned());
+        let count = Arc::new(AtomicUsize::new(0));
+        let (is_over, counter) = (Arc::clone(&stop), Arc::clone(&count));
+        let (topic, prefix) = (topic.to_owned(), prefix.to_owned());
         let mut connection = Connection::open(broker_addr);
         let interval = Duration::from_secs(1) / per_second;
         let sender = thread::spawn(move || {
@@ -51,6 +54,7 @@ impl Stream {
                     queue_id,
                     queue_offset,
                 });
+                counter.store(sent.len(), Ordering::Relaxed);
                 next += interval;
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
@@ -58,8 +62,14 @@ impl Stream {
         });
         Self {
             stop,
+            count,
             sender: Some(sender),
         }
+    }
+
+    /// How many messages are stored: the next one has this number.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Ends it; everything that was stored.

@@ -20,6 +20,8 @@ pub struct Tenant {
 pub struct Plugin<'a> {
     /// The guest's component.
     pub component: &'a Path,
+    /// `concurrent` or `orderly`.
+    pub listener: &'a str,
     /// Its name is the group's.
     pub consumer_group: &'a str,
     /// The topic.
@@ -35,6 +37,7 @@ impl<'a> Plugin<'a> {
     pub fn of(component: &'a Path, consumer_group: &'a str, topic: &'a str) -> Self {
         Self {
             component,
+            listener: "concurrent",
             consumer_group,
             topic,
             subscription: "",
@@ -63,6 +66,7 @@ impl Tenant {
         for plugin in plugins {
             let Plugin {
                 component,
+                listener,
                 consumer_group,
                 topic,
                 subscription,
@@ -70,7 +74,7 @@ impl Tenant {
             } = plugin;
             let manifest = format!(
                 "name = {consumer_group:?}\ncomponent = {component:?}\n\
-                 consumer_group = {consumer_group:?}\nconsume_from_where = \"first_offset\"\n\n\
+                 listener = {listener:?}\nconsumer_group = {consumer_group:?}\nconsume_from_where = \"first_offset\"\n\n\
                  [[subscription]]\ntopic = {topic:?}\n{subscription}\n\n[consume]\n{consume}\n\n\
                  [limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"\n"
             );

@@ -88,6 +88,11 @@ impl History {
         steps.collect()
     }
 
+    /// Of how many queues a commit was seen.
+    pub fn queues_committed(&self) -> usize {
+        self.changes.len()
+    }
+
     /// The furthest that was committed before a time.
     pub fn furthest_before(&self, queue_id: u32, at: Instant) -> u64 {
         let changes = self.changes.get(&queue_id).into_iter().flatten();

@@ -1,12 +1,10 @@
 //! What a real broker asks of us when somebody uses RocketMQ's own tool: how a group is
 //! doing (307), and to consume one message now (309).
 
-use std::process::Command;
 use std::time::Duration;
 
 use end_to_end::eventually::eventually;
 use end_to_end::host_process::HostProcess;
-use end_to_end::workspace;
 use interop::cluster::Cluster;
 use interop::host::{self, HostSettings};
 
@@ -14,14 +12,6 @@ use interop::host::{self, HostSettings};
 const BOUND: Duration = Duration::from_secs(180);
 const GROUP: &str = "ledger-group";
 const TOPIC: &str = "Ledger";
-
-/// What `mqlet` prints in the folder of the host.
-fn mqlet(folder: &std::path::Path, arguments: &[&str]) -> String {
-    let mut command = Command::new(workspace::mqlet());
-    command.args(arguments).current_dir(folder);
-    let output = command.output().expect("mqlet starts");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
 
 /// The value of a text field of one line of JSON.
 fn field(json: &str, name: &str) -> Option<String> {
@@ -50,7 +40,7 @@ fn mqadmin_sees_the_plugin_and_has_one_message_consumed_again() {
     };
     let mut host = host::start(folder.path(), &settings);
     host.wait_for_line("serving", BOUND);
-    let sent = mqlet(
+    let sent = host::mqlet(
         folder.path(),
         &[
             "send",
@@ -64,7 +54,7 @@ fn mqadmin_sees_the_plugin_and_has_one_message_consumed_again() {
     );
     let message_id = field(&sent, "offset_message_id").expect("an id");
     wait_for_deliveries(&host, 1);
-    let groups = mqlet(folder.path(), &["groups", "--output", "json"]);
+    let groups = host::mqlet(folder.path(), &["groups", "--output", "json"]);
     let client_id = field(&groups, "client_id").expect("our id");
 
     let status = eventually("a running info", BOUND, || {
