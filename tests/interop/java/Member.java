@@ -2,7 +2,8 @@
 //
 //   java Member.java NAMESRV_ADDR (GROUP TOPIC STRATEGY)...
 //
-// STRATEGY is AVG, AVG_BY_CIRCLE or CONSISTENT_HASH. Prints one line a call, as the guest
+// STRATEGY is AVG, AVG_BY_CIRCLE, CONSISTENT_HASH or MACHINE_ROOM_NEARBY (rooms are the last
+// letters of client ids and of brokers' names; this member is in room "a"). Prints one line a call, as the guest
 // `ledger` does: "ledger[times:queue:body …]". A body that starts with "fail" comes back.
 // Every second in which its share of a topic changed it prints "TOPIC queues N". It leaves
 // its groups when its standard input ends.
@@ -14,10 +15,12 @@ import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 public class Member {
   public static void main(String[] arguments) throws Exception {
@@ -40,8 +43,24 @@ public class Member {
       case "AVG" -> new AllocateMessageQueueAveragely();
       case "AVG_BY_CIRCLE" -> new AllocateMessageQueueAveragelyByCircle();
       case "CONSISTENT_HASH" -> new AllocateMessageQueueConsistentHash();
+      case "MACHINE_ROOM_NEARBY" -> new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(),
+          new AllocateMachineRoomNearby.MachineRoomResolver() {
+            @Override
+            public String brokerDeployIn(MessageQueue queue) {
+              return lastLetter(queue.getBrokerName());
+            }
+
+            @Override
+            public String consumerDeployIn(String clientId) {
+              return lastLetter(clientId);
+            }
+          });
       default -> throw new IllegalArgumentException(name);
     };
+  }
+
+  static String lastLetter(String name) {
+    return name.substring(name.length() - 1);
   }
 
   /** On a busy machine the client's start fails at its first late answer: tried again. */
@@ -66,6 +85,9 @@ public class Member {
     consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     consumer.setConsumeMessageBatchMaxSize(32);
     consumer.setAllocateMessageQueueStrategy(strategy(strategy));
+    if (strategy.equals("MACHINE_ROOM_NEARBY")) {
+      consumer.setInstanceName("java-a");
+    }
     consumer.subscribe(topic, "*");
     consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
       StringBuilder line = new StringBuilder();
