@@ -84,6 +84,11 @@ fn access_control_holds(cluster: &Cluster, words: &str) {
         let failed = deliveries.iter().filter(|d| d.body.starts_with("fail"));
         (failed.count() >= 2).then_some(())
     });
+    let grave = Plugin::of(&component, "undertaker", "%DLQ%ledger-group");
+    let grave = with_secret(cluster.namesrv_addr(), "mqlet-secret-key", &[grave]);
+    let undertaker = grave.run();
+    all_come(&undertaker, "fail-always", 1);
+    drop(undertaker);
     host.interrupt();
     assert!(host.wait(BOUND).success());
     // Offsets were committed.
@@ -259,7 +264,11 @@ fn a_namespace_is_around_every_name_on_the_wire_and_no_plugin_sees_it() {
         consume: "max_reconsume_times = 1",
         ..Plugin::of(&component, "ledger-group", "Ledger")
     };
-    let shop = tenant(cluster.namesrv_addr(), "namespace = \"shop\"", &[plugin]);
+    // Tells everything that a plugin is told.
+    let describe = guest_artifacts::path("describe");
+    let describer = Plugin::of(&describe, "describers", "Ledger");
+    let shop = [plugin, describer];
+    let shop = tenant(cluster.namesrv_addr(), "namespace = \"shop\"", &shop);
     let lab = tenant(cluster.namesrv_addr(), "namespace = \"lab\"", &[plugin]);
     let (mut in_shop, mut in_lab) = (shop.run(), lab.run());
     in_shop.wait_for_line("serving", BOUND);
@@ -269,6 +278,10 @@ fn a_namespace_is_around_every_name_on_the_wire_and_no_plugin_sees_it() {
     assert!(shop.send("Ledger", &["fail-always".to_owned()], &[]).0);
     all_come(&in_shop, "shop-", 20);
     all_come(&in_lab, "lab-", 20);
+    let told = in_shop.wait_for_line("dead letter: consumer-group=", BOUND);
+    for name in ["consumer-group=describers\\n", "topic=Ledger\\n"] {
+        assert!(told.contains(name), "{name} in {told}");
+    }
     assert!(
         in_shop
             .deliveries()
@@ -304,4 +317,12 @@ fn a_namespace_is_around_every_name_on_the_wire_and_no_plugin_sees_it() {
     }
     let progress = cluster.mqadmin(&["consumerProgress", "-g", "shop%ledger-group"]);
     assert!(progress.contains("shop%Ledger"), "{progress}");
+    // Offsets were committed under the same names.
+    in_shop.interrupt();
+    assert!(in_shop.wait(BOUND).success());
+    let mut in_shop = shop.run();
+    in_shop.wait_for_line("serving", BOUND);
+    assert!(shop.send("Ledger", &bodies("after", 8), &[]).0);
+    all_come(&in_shop, "after-", 8);
+    assert_eq!(in_shop.delivery_count(), 8);
 }
