@@ -45,7 +45,7 @@ fn manifest() -> String {
 
 #[test]
 fn java_and_mqlet_share_an_orderly_group_and_every_queue_stays_in_order() {
-    let cluster = Cluster::start(&[]);
+    let cluster = Cluster::shared();
     cluster.create_topic("Steps", QUEUES);
     let namesrv_addr = cluster.namesrv_addr();
     let folder = tempfile::tempdir().expect("a temporary folder");

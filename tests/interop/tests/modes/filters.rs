@@ -78,7 +78,7 @@ fn exactly_the_messages_that_match_come_and_a_wrong_expression_is_told_in_the_br
 #[test]
 fn a_broker_that_evaluates_no_properties_says_so_and_which_switch_it_takes() {
     let component = guest_artifacts::path("ledger");
-    let cluster = Cluster::start(&[]);
+    let cluster = Cluster::shared();
     cluster.create_topic("Ledger", 1);
     let tenant = tenant(&cluster, "region = 'eu'", &component);
     let mut host = tenant.run();

@@ -128,7 +128,7 @@ fn committed(broker: &mut Connection) -> Vec<Option<u64>> {
 #[test]
 fn pull_tasks_follow_the_rebalance_and_the_broker_sees_a_pull_consumer() {
     const COUNT: usize = 2_000;
-    let cluster = Cluster::start(&[]);
+    let cluster = Cluster::shared();
     cluster.create_topic(TOPIC, QUEUES);
     let mut broker = Connection::to_broker_of(cluster.namesrv_addr());
     send(&mut broker, COUNT);
