@@ -26,6 +26,7 @@ use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use crate::local_offsets::{LocalOffsets, PendingLocalOffsets};
+use crate::memory::{GroupMemory, Memory};
 use crate::offset::{Release, SeekError, SeekTo};
 use crate::pause::Pauses;
 use crate::process_queue::{FailedMessage, KeptRun};
@@ -103,11 +104,7 @@ pub struct Client {
     pub(crate) changed_offsets: Vec<Epoch>,
     pub(crate) releases: EpochTable<Release>,
     pub(crate) locks: QueueLocks,
-    pub(crate) held_bytes: u64,
-    /// Since the last input was settled.
-    pub(crate) memory_given_back: bool,
-    /// Queues that are not pulled until memory is given back.
-    pub(crate) buffer_waiters: VecDeque<Epoch>,
+    pub(crate) memory: Memory,
 
     /// Groups with messages to hand out and calls to spare, in turn.
     pub(crate) ready_groups: VecDeque<Epoch>,
@@ -161,9 +158,7 @@ impl Client {
             changed_offsets: Vec::new(),
             releases: EpochTable::default(),
             locks: QueueLocks::default(),
-            held_bytes: 0,
-            memory_given_back: false,
-            buffer_waiters: VecDeque::new(),
+            memory: Memory::new(config.buffer_bytes),
             ready_groups: VecDeque::new(),
             calls: EpochTable::default(),
             pull_tasks: PullTasks::default(),
@@ -304,7 +299,7 @@ impl Client {
                 Timer::Rebalance(group) => self.rebalance(group, now),
                 Timer::PersistOffsets => self.persist_offsets(now),
                 Timer::LocalOffsets(group) => self.load_local_offsets(group),
-                Timer::Buffer => self.wake_some_buffer_waiters(now),
+                Timer::Buffer => self.pull_who_waits_for_memory(now),
                 Timer::Queue(queue) => self.queue_due(queue, now),
                 Timer::LocalRetry(queue) => self.retry_here(queue, now),
                 Timer::Lock(group) => self.ask_for_locks(group, now),
@@ -339,6 +334,7 @@ impl Client {
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
         let epoch = self.groups.insert(group);
         self.group_names.insert(name, epoch);
+        self.divide_memory();
         for topic in topics {
             if let Some(route) = self.routes.topics.get_mut(topic) {
                 route.subscribers.push(epoch);
@@ -399,6 +395,7 @@ impl Client {
             is_ready: false,
             calls: 0,
             call_time: CallTime::default(),
+            memory: GroupMemory::default(),
             releasing: BTreeSet::new(),
             leaving: BTreeMap::new(),
             orderly_calls: BTreeSet::new(),
@@ -550,7 +547,7 @@ impl Client {
         debug_assert!(self.now <= now, "time went back");
         self.now = now;
         self.end_expired_locks(now);
-        self.wake_buffer_waiters(now);
+        self.wake_who_waits_for_memory(now);
         self.send_waiting_back(now);
         self.drain_further(now);
         self.send_owed_heartbeats(now);

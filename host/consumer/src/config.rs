@@ -34,7 +34,8 @@ pub struct ClientConfig {
     pub ip: IpAddr,
     /// Part of the ids of messages that are sent.
     pub pid: u32,
-    /// Bytes of pull answers that may be held. At the limit nothing is pulled.
+    /// Bytes of pull answers that may be held; one answer more when it is the first of its
+    /// group. Half is divided among the groups, each of which has its share for itself.
     pub buffer_bytes: u64,
     /// A larger body, decompressed, is a fault of its message.
     pub body_bytes_max: u32,
@@ -122,7 +123,10 @@ pub struct GroupConfig {
     pull_batch_size_in_bytes: u32,
     pull_threshold_for_queue: u32,
     pull_threshold_size_for_queue: u64,
+    pull_threshold_for_topic: Option<u32>,
+    pull_threshold_size_for_topic: Option<u64>,
     consume_concurrently_max_span: u32,
+    buffer_bytes: Option<u64>,
     suspend_current_queue_time: Duration,
     pull_task_interval: Option<Duration>,
     broadcast_retry: BroadcastRetry,
@@ -156,7 +160,10 @@ impl GroupConfig {
                 pull_batch_size_in_bytes: 256 << 10,
                 pull_threshold_for_queue: 1000,
                 pull_threshold_size_for_queue: 100 << 20,
+                pull_threshold_for_topic: None,
+                pull_threshold_size_for_topic: None,
                 consume_concurrently_max_span: 2000,
+                buffer_bytes: None,
                 suspend_current_queue_time: Duration::from_secs(1),
                 pull_task_interval: None,
                 broadcast_retry: BroadcastRetry::Drop,
@@ -262,10 +269,30 @@ impl GroupConfig {
         self.pull_threshold_size_for_queue
     }
 
+    /// Divided among the queues that this client holds of a topic, it takes the place of
+    /// `pull_threshold_for_queue`, and each queue has at least one message. 1 to
+    /// 6,553,500; `None`: queues are limited, topics are not.
+    pub fn pull_threshold_for_topic(&self) -> Option<u32> {
+        self.pull_threshold_for_topic
+    }
+
+    /// Divided among the queues that this client holds of a topic, it takes the place of
+    /// `pull_threshold_size_for_queue`. 1 MiB to 100 GiB; `None`: queues are limited,
+    /// topics are not.
+    pub fn pull_threshold_size_for_topic(&self) -> Option<u64> {
+        self.pull_threshold_size_for_topic
+    }
+
     /// A larger distance between first and last unfinished offset of a queue stops its
     /// pulls, 1 to 65535.
     pub fn consume_concurrently_max_span(&self) -> u32 {
         self.consume_concurrently_max_span
+    }
+
+    /// Bytes of pull answers that the group may hold, beside what its client may; not 0.
+    /// `None`: the client's bound alone.
+    pub fn buffer_bytes(&self) -> Option<u64> {
+        self.buffer_bytes
     }
 
     /// Orderly: how long a queue waits before a failed message comes again.
@@ -385,6 +412,27 @@ impl GroupConfigBuilder {
         self
     }
 
+    /// A topic has no threshold of its own unless set.
+    #[must_use]
+    pub fn pull_threshold_for_topic(mut self, value: u32) -> Self {
+        self.config.pull_threshold_for_topic = Some(value);
+        self
+    }
+
+    /// A topic has no threshold of its own unless set.
+    #[must_use]
+    pub fn pull_threshold_size_for_topic(mut self, value: u64) -> Self {
+        self.config.pull_threshold_size_for_topic = Some(value);
+        self
+    }
+
+    /// A group has no bound of its own unless set.
+    #[must_use]
+    pub fn buffer_bytes(mut self, value: u64) -> Self {
+        self.config.buffer_bytes = Some(value);
+        self
+    }
+
     /// 16 unless set; orderly for ever.
     #[must_use]
     pub fn max_reconsume_times(mut self, value: u32) -> Self {
@@ -477,6 +525,21 @@ impl GroupConfigBuilder {
                 "consume.pull_threshold_size_for_queue",
                 config.pull_threshold_size_for_queue,
                 1 << 20..=1 << 30,
+            ),
+            (
+                "consume.pull_threshold_for_topic",
+                u64::from(config.pull_threshold_for_topic.unwrap_or(1)),
+                1..=6_553_500,
+            ),
+            (
+                "consume.pull_threshold_size_for_topic",
+                config.pull_threshold_size_for_topic.unwrap_or(1 << 20),
+                1 << 20..=100 << 30,
+            ),
+            (
+                "consume.buffer_bytes",
+                config.buffer_bytes.unwrap_or(1),
+                1..=u64::MAX,
             ),
             (
                 "consume.consume_concurrently_max_span",

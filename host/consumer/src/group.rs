@@ -17,6 +17,7 @@ use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
 use crate::epoch::Epoch;
 use crate::local_offsets::LocalOffsets;
+use crate::memory::GroupMemory;
 use crate::offset::{CommitState, Start, StartStep};
 use crate::pause::Pauses;
 use crate::process_queue::ProcessQueue;
@@ -51,6 +52,7 @@ pub(crate) struct ConsumerGroup {
     /// Calls under way, those for queues that are gone included.
     pub(crate) calls: u32,
     pub(crate) call_time: CallTime,
+    pub(crate) memory: GroupMemory,
     /// Queues given back whose last offset is not confirmed yet.
     pub(crate) releasing: BTreeSet<MessageQueue>,
     /// Queues given back whose call is awaited; they are in `releasing` too.

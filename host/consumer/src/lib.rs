@@ -53,7 +53,9 @@ pub mod epoch;
 mod queue_lock;
 mod rebalance;
 
+mod flow_control;
 pub mod local_offsets;
+mod memory;
 mod offset;
 mod process_queue;
 mod pull;

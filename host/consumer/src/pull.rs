@@ -1,9 +1,8 @@
 //! When and from where a queue is pulled, what holds it back, what an answer means.
 //!
 //! One pull loop per assignment: a queue is either being asked for, held back by a
-//! threshold, or waiting for its timer. Flow control ends when messages are finished,
-//! not after a while. RocketMQ: `DefaultMQPushConsumerImpl#pullMessage`,
-//! `PullAPIWrapper`.
+//! threshold (`flow_control`), or waiting for its timer. RocketMQ:
+//! `DefaultMQPushConsumerImpl#pullMessage`, `PullAPIWrapper`.
 
 mod answer;
 
@@ -17,11 +16,9 @@ use protocol::{Instant, QueueOffset};
 
 use crate::access;
 use crate::client::{Client, Purpose};
-use crate::config::GroupConfig;
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::group::{AssignedQueue, Life, Phase};
-use crate::listener::ConsumeMode;
 use crate::planted_bugs::PlantedBug;
 use crate::pull_task::run::Task;
 use crate::request::{
@@ -29,8 +26,7 @@ use crate::request::{
 };
 use crate::status::FlowControl;
 use crate::timers::{
-    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_CACHE_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR,
-    PULL_SUSPEND, Timer, timeout,
+    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR, PULL_SUSPEND, Timer, timeout,
 };
 
 /// An empty answer that comes sooner is suspicious: the broker should have waited.
@@ -71,24 +67,6 @@ pub(crate) enum Pull {
     Stopped,
 }
 
-impl AssignedQueue {
-    /// The threshold that it is over. RocketMQ compares with "greater than" as well.
-    fn over_threshold(&self, config: &GroupConfig) -> Option<FlowControl> {
-        let queue = &self.process_queue;
-        if queue.messages() > config.pull_threshold_for_queue() {
-            Some(FlowControl::Count)
-        } else if queue.body_bytes() > config.pull_threshold_size_for_queue() {
-            Some(FlowControl::Size)
-        } else if config.mode() == ConsumeMode::Concurrently
-            && queue.span() > u64::from(config.consume_concurrently_max_span())
-        {
-            Some(FlowControl::Span)
-        } else {
-            None
-        }
-    }
-}
-
 impl Client {
     /// Asks for messages of a queue, or notes what holds it back.
     pub(crate) fn pull(&mut self, epoch: Epoch, now: Instant) {
@@ -119,13 +97,12 @@ impl Client {
                 return;
             }
         }
-        if let Some(threshold) = queue.over_threshold(&group.config) {
+        if let Some(threshold) = queue.over_threshold(group) {
             queue.phase = Phase::Pulling(Pull::FlowControl(threshold));
             return;
         }
-        if self.held_bytes >= self.config.buffer_bytes {
-            queue.phase = Phase::Pulling(Pull::FlowControl(FlowControl::Buffer));
-            self.buffer_waiters.push_back(epoch);
+        if let Some(bound) = self.memory.is_full_for(group, 0) {
+            self.wait_for_memory(epoch, bound);
             return;
         }
         let topic = &group.topics[queue.topic_index];
@@ -247,65 +224,6 @@ impl Client {
             Some(Phase::Task(_)) => self.task_due(epoch),
             Some(Phase::Locking(_) | Phase::Starting(_)) => self.go_on_starting(epoch, now),
             None => {}
-        }
-    }
-
-    /// Pulls again what was over a threshold and no longer is.
-    pub(crate) fn end_flow_control(&mut self, epoch: Epoch, now: Instant) {
-        if self.has_bug(PlantedBug::FlowControlNeverEnds) {
-            return;
-        }
-        if let Some(queue) = self.queues.get(epoch)
-            && let Phase::Pulling(Pull::FlowControl(threshold)) = queue.phase
-            && threshold != FlowControl::Buffer
-        {
-            self.pull(epoch, now);
-        }
-    }
-
-    /// Answers were finished to their last message.
-    pub(crate) fn give_memory_back(&mut self, bytes: u64) {
-        self.held_bytes -= bytes;
-        self.memory_given_back |= bytes > 0;
-    }
-
-    /// Memory may have been given back.
-    pub(crate) fn wake_buffer_waiters(&mut self, now: Instant) {
-        if std::mem::take(&mut self.memory_given_back) && !self.buffer_waiters.is_empty() {
-            self.wake_some_buffer_waiters(now);
-        }
-    }
-
-    /// Pulls what waited for memory, as many queues as there may be room for. Not before
-    /// a quarter is free, or answers would be asked for only to be thrown away. Those that
-    /// are pulled may have nothing to be pulled: if there is still room in a moment, others
-    /// have their turn.
-    pub(crate) fn wake_some_buffer_waiters(&mut self, now: Instant) {
-        let bound = self.config.buffer_bytes;
-        if self.held_bytes > bound - bound / 4 {
-            return;
-        }
-        let mut room = bound - self.held_bytes;
-        while room > 0 {
-            let Some(epoch) = self.buffer_waiters.pop_front() else {
-                return;
-            };
-            let Some(queue) = self.queues.get(epoch) else {
-                continue;
-            };
-            if matches!(
-                queue.phase,
-                Phase::Pulling(Pull::FlowControl(FlowControl::Buffer))
-            ) {
-                let group = self.groups.get(queue.group);
-                let bytes = group.map_or(0, |g| g.config.pull_batch_size_in_bytes());
-                room = room.saturating_sub(u64::from(bytes));
-                self.pull(epoch, now);
-            }
-        }
-        if !self.buffer_waiters.is_empty() {
-            let at = now + PULL_DELAY_WHEN_CACHE_FLOW_CONTROL;
-            self.timers.set_earliest(Timer::Buffer, at);
         }
     }
 

@@ -371,6 +371,7 @@ impl Client {
             });
             self.assignment_changed(epoch, topic_index, now);
         }
+        let shares_grow = !unwanted.is_empty();
         for (message_queue, queue) in unwanted {
             self.give_queue_back(queue);
             self.end_pause_of(epoch, &message_queue);
@@ -380,6 +381,9 @@ impl Client {
             let queue = self.new_assignment(epoch, topic_index, queue, step, now);
             self.contest_taken(queue, now);
             self.begin_queue(queue, now);
+        }
+        if shares_grow {
+            self.topic_shares_changed(epoch, topic_index, now);
         }
         waiting.is_empty()
     }

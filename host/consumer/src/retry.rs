@@ -319,7 +319,7 @@ impl Client {
                 },
             });
         }
-        self.give_memory_back(held);
+        self.give_memory_back(back.group, held);
         self.finished(back.queue, now);
         self.orderly_dead_letter_ended(back.queue, now);
         self.leave_further(back.group);

@@ -91,6 +91,10 @@ pub struct GroupStatus {
     pub consume_timeout: Duration,
     /// Of the recent calls.
     pub mean_call: Option<Duration>,
+    /// Bytes of pull answers that the group holds.
+    pub held_bytes: u64,
+    /// At so many nothing is pulled, if it has a bound of its own.
+    pub buffer_bytes: Option<u64>,
     /// Messages on their way back to the broker.
     pub send_backs: u32,
     /// What was asked to be held back.
@@ -316,10 +320,23 @@ pub enum FlowControl {
     Count,
     /// `pull_threshold_size_for_queue`
     Size,
+    /// The queue's share of `pull_threshold_for_topic`
+    TopicCount,
+    /// The queue's share of `pull_threshold_size_for_topic`
+    TopicSize,
     /// `consume_concurrently_max_span`
     Span,
+    /// The group's own `buffer_bytes`
+    GroupBuffer,
     /// The client's `buffer_bytes`
     Buffer,
+}
+
+impl FlowControl {
+    /// It counts for more than one queue.
+    pub(crate) fn is_of_memory(self) -> bool {
+        matches!(self, Self::GroupBuffer | Self::Buffer)
+    }
 }
 
 /// What becomes of the messages of a queue that were fetched.

@@ -205,6 +205,8 @@ impl Client {
         debug_assert!(group.leaving.is_empty(), "a group left with a call");
         self.timers.cancel(Timer::Lock(epoch));
         self.group_names.remove(&group.name);
+        debug_assert_eq!(group.memory.held_bytes(), 0, "a group left with messages");
+        self.forget_memory_of(epoch);
         for topic in &group.topics {
             if let Some(route) = self.routes.topics.get_mut(topic.topic) {
                 route.subscribers.retain(|&subscriber| subscriber != epoch);

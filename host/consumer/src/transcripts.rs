@@ -6,6 +6,7 @@ mod access;
 mod assign;
 mod broadcast;
 mod consume;
+mod flow_control;
 mod lock_hand_over;
 mod namespace;
 mod orderly;

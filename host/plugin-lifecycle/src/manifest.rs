@@ -355,7 +355,10 @@ pull_batch_size = 6
 pull_batch_size_in_bytes = "7KiB"
 pull_threshold_for_queue = 8
 pull_threshold_size_for_queue = "9MiB"
+pull_threshold_for_topic = 80
+pull_threshold_size_for_topic = "90MiB"
 consume_concurrently_max_span = 10
+buffer_bytes = "100MiB"
 [limits]
 isolation = "batch"
 memory = "11MiB"
@@ -396,7 +399,10 @@ messages = "messages.jsonl"
         assert_eq!(group.pull_batch_size_in_bytes(), 7 << 10);
         assert_eq!(group.pull_threshold_for_queue(), 8);
         assert_eq!(group.pull_threshold_size_for_queue(), 9 << 20);
+        assert_eq!(group.pull_threshold_for_topic(), Some(80));
+        assert_eq!(group.pull_threshold_size_for_topic(), Some(90 << 20));
         assert_eq!(group.consume_concurrently_max_span(), 10);
+        assert_eq!(group.buffer_bytes(), Some(100 << 20));
         let limits = manifest.limits();
         assert_eq!(limits.memory, 11 << 20);
         assert_eq!(limits.recycle_after_age, Duration::from_secs(19 * 60));

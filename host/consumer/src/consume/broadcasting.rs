@@ -96,7 +96,8 @@ impl Client {
                 let removed = queue.process_queue.remove_failed(message.offset);
                 debug_assert!(removed, "a failed message is gone");
                 let held = before - queue.process_queue.held_bytes();
-                self.give_memory_back(held);
+                let group = queue.group;
+                self.give_memory_back(group, held);
                 self.orderly_dead_letter_ended(epoch, now);
             }
         }

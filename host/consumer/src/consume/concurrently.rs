@@ -161,7 +161,7 @@ impl Client {
             self.message_failed(call.queue, message, verdict, now);
         }
         self.failed_messages = failed;
-        self.give_memory_back(held);
+        self.give_memory_back(call.group, held);
         self.finished(call.queue, now);
         self.queue_ready(call.queue);
     }

@@ -251,7 +251,7 @@ impl Client {
             self.message_failed(call.queue, message, Verdict::DeadLetter { reason }, now);
         }
         self.failed_messages = exhausted;
-        self.give_memory_back(held);
+        self.give_memory_back(call.group, held);
         self.finished(call.queue, now);
     }
 

@@ -150,7 +150,7 @@ impl Client {
             self.timers.cancel(timer);
         }
         self.locks.forget(epoch, &queue);
-        self.give_memory_back(queue.process_queue.held_bytes());
+        self.give_memory_back(queue.group, queue.process_queue.held_bytes());
         if let Some(group) = self.groups.get_mut(queue.group) {
             if queue.is_leaving() {
                 group.leaving.remove(&queue.queue);

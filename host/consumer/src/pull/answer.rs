@@ -14,12 +14,10 @@ use protocol::{Instant, QueueOffset};
 use crate::client::Client;
 use crate::epoch::Epoch;
 use crate::event::{BadRecordAction, Event};
-use crate::group::Phase;
 use crate::process_queue::KeptRun;
 use crate::pull::Pull;
 use crate::request::PullAnswer;
 use crate::retry::Verdict;
-use crate::status::FlowControl;
 use crate::timers::PULL_DELAY_WHEN_ERROR;
 
 /// So many times an unreadable record is asked for alone.
@@ -49,12 +47,13 @@ impl Client {
             return true;
         };
         let bytes = answer.frame_bytes;
-        if self.held_bytes > 0 && self.held_bytes + bytes > self.config.buffer_bytes {
+        let Some(group) = self.queues.get(epoch).map(|queue| queue.group) else {
+            return false;
+        };
+        let of_group = self.groups.get(group);
+        if let Some(bound) = of_group.and_then(|group| self.memory.is_too_much_for(group, bytes)) {
             // Thrown away and asked for again.
-            if let Some(queue) = self.queues.get_mut(epoch) {
-                queue.phase = Phase::Pulling(Pull::FlowControl(FlowControl::Buffer));
-                self.buffer_waiters.push_back(epoch);
-            }
+            self.wait_first_for_memory(epoch, bound);
             return false;
         }
         let mut kept = std::mem::take(&mut self.kept_runs);
@@ -63,7 +62,8 @@ impl Client {
         if let Some(queue) = self.queues.get_mut(epoch) {
             let before = queue.process_queue.held_bytes();
             queue.process_queue.put(&batch, bytes, &kept);
-            self.held_bytes += queue.process_queue.held_bytes() - before;
+            let held = queue.process_queue.held_bytes() - before;
+            self.hold_memory(group, held);
         }
         kept.clear();
         self.kept_runs = kept;
@@ -178,7 +178,8 @@ impl Client {
         let failed = queue
             .process_queue
             .put_failed(batch, batch.bytes() as u64, index, &topic);
-        self.held_bytes += queue.process_queue.held_bytes() - before;
+        let (group, held) = (queue.group, queue.process_queue.held_bytes() - before);
+        self.hold_memory(group, held);
         let Some(message) = failed else { return };
         self.bad_record_event(
             epoch,

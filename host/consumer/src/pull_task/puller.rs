@@ -113,7 +113,7 @@ impl Client {
                     .runs
                     .get(run)
                     .map_or(0, |run| run.held_bytes);
-                if self.held_bytes - own >= self.config.buffer_bytes {
+                if self.memory.is_full_for(group, own).is_some() {
                     return Err(QueuePullerError::BufferFull);
                 }
                 let subscription = subscription(&message_queue.topic, &pull)?;
@@ -377,22 +377,23 @@ impl Client {
 
     /// Counts the answer's memory until the run pulls again or ends.
     fn hold_for_run(&mut self, run: Epoch, bytes: u64) -> Result<(), QueuePullerError> {
-        let Some(run) = self.pull_tasks.runs.get_mut(run) else {
+        let Some(of_run) = self.pull_tasks.runs.get_mut(run) else {
             return Err(QueuePullerError::Released);
         };
-        let before = std::mem::take(&mut run.held_bytes);
-        let others = self.held_bytes - before;
-        let fits = others == 0 || others + bytes <= self.config.buffer_bytes;
-        if fits {
+        let group_epoch = of_run.group;
+        // What the run has read before is its guest's to forget.
+        let before = std::mem::take(&mut of_run.held_bytes);
+        self.give_memory_back(group_epoch, before);
+        let group = self.groups.get(group_epoch);
+        let group = group.ok_or(QueuePullerError::Released)?;
+        if self.memory.is_too_much_for(group, bytes).is_some() {
+            return Err(QueuePullerError::BufferFull);
+        }
+        self.hold_memory(group_epoch, bytes);
+        if let Some(run) = self.pull_tasks.runs.get_mut(run) {
             run.held_bytes = bytes;
-            self.held_bytes += bytes;
         }
-        self.give_memory_back(before);
-        if fits {
-            Ok(())
-        } else {
-            Err(QueuePullerError::BufferFull)
-        }
+        Ok(())
     }
 
     fn message_skipped(&mut self, epoch: Epoch, offset: QueueOffset, reason: String) {

@@ -44,7 +44,7 @@ pub(crate) enum Task {
 /// A run under way.
 #[derive(Debug)]
 pub(crate) struct Run {
-    group: Epoch,
+    pub(crate) group: Epoch,
     pub(crate) queue: Epoch,
     message_queue: MessageQueue,
     began: Instant,
@@ -177,7 +177,7 @@ impl Client {
             });
             return;
         };
-        self.give_memory_back(run.held_bytes);
+        self.give_memory_back(run.group, run.held_bytes);
         let key = (run.group, run.message_queue.clone());
         self.pull_tasks.running.remove(&key);
         if let Some(group) = self.groups.get_mut(run.group) {

@@ -178,6 +178,18 @@ impl Client {
                 (config.pull_threshold_size_for_queue() >> 20).to_string(),
             ),
             (
+                "pullThresholdForTopic",
+                config
+                    .pull_threshold_for_topic()
+                    .map_or("-1".to_owned(), |max| max.to_string()),
+            ),
+            (
+                "pullThresholdSizeForTopic",
+                config
+                    .pull_threshold_size_for_topic()
+                    .map_or("-1".to_owned(), |max| (max >> 20).to_string()),
+            ),
+            (
                 "consumeConcurrentlyMaxSpan",
                 config.consume_concurrently_max_span().to_string(),
             ),

@@ -20,6 +20,9 @@ use crate::pause::{PauseKind, PauseScope};
 use crate::request::RequestError;
 use crate::timers::PULL_SUSPEND;
 
+/// What ends flow control.
+const AGAIN_WHEN_FINISHED: &str = "it is pulled again when messages are finished";
+
 /// A call that has run for so long is worth a word.
 const SLOW_CALL: Duration = Duration::from_secs(5);
 
@@ -85,9 +88,15 @@ pub enum Cause {
     PullThresholdForQueue,
     /// Over `pull_threshold_size_for_queue`.
     PullThresholdSizeForQueue,
+    /// Over its share of `pull_threshold_for_topic`.
+    PullThresholdForTopic,
+    /// Over its share of `pull_threshold_size_for_topic`.
+    PullThresholdSizeForTopic,
     /// Over `consume_concurrently_max_span`.
     ConsumeConcurrentlyMaxSpan,
-    /// The tenant's `buffer_bytes` are used up.
+    /// The group's own `buffer_bytes` are used up.
+    GroupBufferBytes,
+    /// The tenant's `buffer_bytes` are used up, and the group's share of them.
     BufferBytes,
     /// Paused by request.
     Paused,
@@ -125,7 +134,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every one.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 44] = [
         Self::CaughtUp,
         Self::Consuming,
         Self::ListenerSlow,
@@ -149,7 +158,10 @@ impl Cause {
         Self::BrokerFlowControl,
         Self::PullThresholdForQueue,
         Self::PullThresholdSizeForQueue,
+        Self::PullThresholdForTopic,
+        Self::PullThresholdSizeForTopic,
         Self::ConsumeConcurrentlyMaxSpan,
+        Self::GroupBufferBytes,
         Self::BufferBytes,
         Self::Paused,
         Self::Draining,
@@ -195,7 +207,10 @@ impl Cause {
             Self::BrokerFlowControl => "broker-flow-control",
             Self::PullThresholdForQueue => "pull-threshold-for-queue",
             Self::PullThresholdSizeForQueue => "pull-threshold-size-for-queue",
+            Self::PullThresholdForTopic => "pull-threshold-for-topic",
+            Self::PullThresholdSizeForTopic => "pull-threshold-size-for-topic",
             Self::ConsumeConcurrentlyMaxSpan => "consume-concurrently-max-span",
+            Self::GroupBufferBytes => "group-buffer-bytes",
             Self::BufferBytes => "buffer-bytes",
             Self::Paused => "paused",
             Self::Draining => "draining",
@@ -432,17 +447,28 @@ impl QueueStatus {
     }
 
     fn over_threshold(&self, threshold: FlowControl, group: &GroupStatus) -> Reason {
-        let (count, bytes) = (self.cached_messages, self.cached_bytes);
+        let messages = |count| format!("{count} messages are fetched and not finished");
+        let bytes = |count| format!("{count} bytes of messages are fetched and not finished");
         let (cause, what, key) = match threshold {
             FlowControl::Count => (
                 Cause::PullThresholdForQueue,
-                format!("{count} messages are fetched and not finished"),
+                messages(self.cached_messages),
                 "pull_threshold_for_queue",
             ),
             FlowControl::Size => (
                 Cause::PullThresholdSizeForQueue,
-                format!("{bytes} bytes of messages are fetched and not finished"),
+                bytes(self.cached_bytes),
                 "pull_threshold_size_for_queue",
+            ),
+            FlowControl::TopicCount => (
+                Cause::PullThresholdForTopic,
+                messages(self.cached_messages),
+                "this queue's share of pull_threshold_for_topic",
+            ),
+            FlowControl::TopicSize => (
+                Cause::PullThresholdSizeForTopic,
+                bytes(self.cached_bytes),
+                "this queue's share of pull_threshold_size_for_topic",
             ),
             FlowControl::Span => {
                 let (first, last) = self.cached_offsets.unwrap_or_default();
@@ -452,28 +478,35 @@ impl QueueStatus {
                     "consume_concurrently_max_span",
                 )
             }
-            FlowControl::Buffer => (
-                Cause::BufferBytes,
-                "the tenant holds as many bytes of fetched messages as it may".to_owned(),
-                "buffer_bytes",
+            FlowControl::GroupBuffer => (
+                Cause::GroupBufferBytes,
+                format!(
+                    "the group holds {} bytes of fetched messages",
+                    group.held_bytes
+                ),
+                "buffer_bytes in [consume] of the manifest",
             ),
+            FlowControl::Buffer => return self.out_of_memory(group),
         };
-        let (why, remedy) = match threshold {
-            FlowControl::Buffer => (
-                String::new(),
-                "look for the group whose listener is slow, or raise buffer_bytes".to_owned(),
-            ),
-            _ => {
-                let delivery = self.delivery_reason(group);
-                let remedy = format!("make the listener faster; raising {key} only costs memory");
-                (format!(": {}", delivery.what), remedy)
-            }
-        };
+        let delivery = self.delivery_reason(group);
         Reason::new(
             cause,
-            format!("{what}, more than {key} allows{why}"),
-            "it is pulled again when messages are finished",
-            remedy,
+            format!("{what}, more than {key} allows: {}", delivery.what),
+            AGAIN_WHEN_FINISHED,
+            format!("make the listener faster; raising {key} only costs memory"),
+        )
+    }
+
+    fn out_of_memory(&self, group: &GroupStatus) -> Reason {
+        let bytes = group.held_bytes;
+        Reason::new(
+            Cause::BufferBytes,
+            format!(
+                "the tenant holds as many bytes of fetched messages as its buffer_bytes allows, \
+                 and this group with {bytes} its share of them or more"
+            ),
+            AGAIN_WHEN_FINISHED,
+            "look for the group whose listener is slow, or raise buffer_bytes of the tenant",
         )
     }
 

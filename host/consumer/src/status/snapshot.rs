@@ -94,7 +94,7 @@ impl Client {
             groups: groups
                 .map(|(epoch, group)| self.group_status(epoch, group, &mut walk))
                 .collect(),
-            held_bytes: self.held_bytes,
+            held_bytes: self.memory.held_bytes(),
             buffer_bytes: self.config.buffer_bytes,
             requests_in_flight: self.in_flight.len(),
             send_backs: self.send_backs.len(),
@@ -128,6 +128,8 @@ impl Client {
             oldest_call: since(of_group.oldest, now),
             consume_timeout: group.config.consume_timeout(),
             mean_call: group.call_time.mean(),
+            held_bytes: group.memory.held_bytes(),
+            buffer_bytes: group.config.buffer_bytes(),
             send_backs: group.send_backs,
             pauses: pauses
                 .map(|(scope, pause)| self.pause_status(scope, pause, now))

@@ -193,8 +193,8 @@ fn a_thousand_groups_that_came_and_went_leave_nothing_behind() {
     assert_eq!(client.queues.len(), 0);
     assert_eq!(client.releases.len(), 0);
     assert_eq!(client.in_flight.len(), 0, "{:?}", t.open_requests());
-    assert!(client.changed_offsets.is_empty() && client.buffer_waiters.is_empty());
-    assert_eq!(client.held_bytes, 0);
+    assert!(client.changed_offsets.is_empty() && !client.memory.is_anybody_waiting());
+    assert_eq!(client.memory.held_bytes(), 0);
     assert!(
         client.ready_groups.len() < 10,
         "{}",

@@ -161,6 +161,16 @@ fn thresholds_and_what_holds_the_messages() {
     t.answer_found("PullMessage T1", &big);
     assert_eq!(cause(&t), Cause::PullThresholdSizeForQueue);
 
+    let (mut t, _) = pulling(group("T1").pull_threshold_for_topic(2));
+    t.answer_found("PullMessage T1", &messages(0..3));
+    let reason = explain(&t, T1);
+    assert_eq!(reason.cause, Cause::PullThresholdForTopic);
+    assert!(reason.what.contains("share of pull_threshold_for_topic"));
+
+    let (mut t, _) = pulling(group("T1").pull_threshold_size_for_topic(1 << 20));
+    t.answer_found("PullMessage T1", &big);
+    assert_eq!(cause(&t), Cause::PullThresholdSizeForTopic);
+
     let (mut t, _) = pulling(group("T1").consume_concurrently_max_span(10));
     t.answer_found(
         "PullMessage T1",

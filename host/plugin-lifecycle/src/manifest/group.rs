@@ -218,6 +218,8 @@ const KEYS_OF_KINDS: &[(&str, &[ListenerKind])] = &[
     ("pull_batch_size_in_bytes", LISTENERS),
     ("pull_threshold_for_queue", LISTENERS),
     ("pull_threshold_size_for_queue", LISTENERS),
+    ("pull_threshold_for_topic", LISTENERS),
+    ("pull_threshold_size_for_topic", LISTENERS),
     ("consume_concurrently_max_span", &[ListenerKind::Concurrent]),
     ("suspend_current_queue_time", &[ListenerKind::Orderly]),
     ("auto_commit", &[ListenerKind::Orderly]),
@@ -319,6 +321,19 @@ fn consume(section: Consume<'_, '_>, mut builder: GroupConfigBuilder) -> GroupCo
     });
     if let Some(value) = bytes {
         builder = builder.pull_threshold_size_for_queue(value);
+    }
+    if let Some(value) = count("pull_threshold_for_topic") {
+        builder = builder.pull_threshold_for_topic(value);
+    }
+    let bytes = section.optional("pull_threshold_size_for_topic", |value| {
+        value.byte_size(1 << 20..=100 << 30)
+    });
+    if let Some(value) = bytes {
+        builder = builder.pull_threshold_size_for_topic(value);
+    }
+    let bytes = section.optional("buffer_bytes", |value| value.byte_size(1 << 20..=1 << 40));
+    if let Some(value) = bytes {
+        builder = builder.buffer_bytes(value);
     }
     if let Some(value) = count("consume_concurrently_max_span") {
         builder = builder.consume_concurrently_max_span(value);
