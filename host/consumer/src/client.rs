@@ -19,6 +19,7 @@ use protocol::{Address, Instant, MessageQueue, RemotingCommand, topic};
 
 use crate::assignment::{AssignError, QueueSelector};
 use crate::config::{ClientConfig, GroupConfig};
+use crate::consume::turns::ReadyQueues;
 use crate::consume::{Call, CallTime};
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
@@ -391,9 +392,10 @@ impl Client {
             },
             rebalance: Rebalance::default(),
             assigned,
-            ready: VecDeque::new(),
+            ready: ReadyQueues::default(),
             is_ready: false,
             calls: 0,
+            retry_calls: 0,
             call_time: CallTime::default(),
             memory: GroupMemory::default(),
             releasing: BTreeSet::new(),

@@ -1,12 +1,13 @@
 //! Calls of listeners: which messages, in what turn, how many at once.
 //!
-//! Groups take turns, and so do the queues of a group, fresh and retried ones alike, so
-//! that nobody starves. A group has at most `consume_thread_max` calls under way. What
+//! Groups take turns, and so do the queues of a group (`turns`), so that nobody starves. A
+//! group has at most `consume_thread_max` calls under way. What
 //! comes of a call is the business of `concurrently` and `orderly`.
 
 mod broadcasting;
 pub(crate) mod concurrently;
 pub(crate) mod orderly;
+pub(crate) mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ const SHORT_CALL: Duration = Duration::from_micros(100);
 pub(crate) struct Call {
     pub(crate) group: Epoch,
     pub(crate) queue: Epoch,
+    /// Its messages are of the retry topic.
+    pub(crate) is_retry: bool,
     pub(crate) span: TakenSpan,
     pub(crate) topic: Arc<str>,
     pub(crate) handed_over: Instant,
@@ -90,7 +93,8 @@ impl Client {
             return;
         }
         queue.is_ready = true;
-        group.ready.push_back(epoch);
+        let is_retry = group.topics[queue.topic_index].is_retry;
+        group.ready.push_back(epoch, is_retry);
         let group = queue.group;
         self.group_ready(group);
     }
@@ -124,12 +128,13 @@ impl Client {
             if !group.may_call() {
                 continue;
             }
-            while let Some(queue_epoch) = group.ready.pop_front() {
+            while let Some(queue_epoch) = group.next_ready() {
                 // Queues that were given back stay in the list.
                 let Some(queue) = self.queues.get_mut(queue_epoch) else {
                     continue;
                 };
                 queue.is_ready = false;
+                let is_retry = group.topics[queue.topic_index].is_retry;
                 let in_order = group.is_orderly();
                 if in_order && !queue.may_be_called_now(group, two_calls, now) {
                     continue;
@@ -137,6 +142,7 @@ impl Client {
                 let call = self.calls.insert(Call {
                     group: epoch,
                     queue: queue_epoch,
+                    is_retry,
                     span: TakenSpan {
                         first: queue.next_offset,
                         last: queue.next_offset,
@@ -164,9 +170,10 @@ impl Client {
                 }
                 if queue.process_queue.free_messages() > 0 && (!in_order || two_calls) {
                     queue.is_ready = true;
-                    group.ready.push_back(queue_epoch);
+                    group.ready.push_back(queue_epoch, is_retry);
                 }
                 group.calls += 1;
+                group.retry_calls += u32::from(is_retry);
                 let request = ConsumeRequest {
                     id: ConsumeRequestId(call.to_u64()),
                     consumer_group: Arc::clone(&group.name),
@@ -215,6 +222,7 @@ impl Client {
         {
             debug_assert!(group.calls > 0, "a call that nobody counted");
             group.calls -= 1;
+            group.retry_calls -= u32::from(call.is_retry);
             let per_call = group.config.consume_message_batch_max_size();
             group
                 .call_time

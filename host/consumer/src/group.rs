@@ -15,6 +15,7 @@ use crate::assignment::QueueSelector;
 use crate::config::{AllocateError, GroupConfig};
 use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
+use crate::consume::turns::{CallsUnderWay, ReadyQueues};
 use crate::epoch::Epoch;
 use crate::local_offsets::LocalOffsets;
 use crate::memory::GroupMemory;
@@ -45,12 +46,13 @@ pub(crate) struct ConsumerGroup {
     pub(crate) rebalance: Rebalance,
     /// Its queues, when they are given by hand.
     pub(crate) assigned: Option<Vec<QueueSelector>>,
-    /// Queues with free messages, in turn.
-    pub(crate) ready: VecDeque<Epoch>,
+    pub(crate) ready: ReadyQueues,
     /// It stands in the client's list of ready groups.
     pub(crate) is_ready: bool,
     /// Calls under way, those for queues that are gone included.
     pub(crate) calls: u32,
+    /// Those of them that have messages of the retry topic.
+    pub(crate) retry_calls: u32,
     pub(crate) call_time: CallTime,
     pub(crate) memory: GroupMemory,
     /// Queues given back whose last offset is not confirmed yet.
@@ -198,6 +200,20 @@ impl ConsumerGroup {
     /// Its guest pulls for itself.
     pub(crate) fn is_pull_task(&self) -> bool {
         self.config.pull_task_interval().is_some()
+    }
+
+    pub(crate) fn calls_under_way(&self) -> CallsUnderWay {
+        CallsUnderWay {
+            all: self.calls,
+            retries: self.retry_calls,
+            max: self.config.consume_thread_max(),
+        }
+    }
+
+    /// The queue that has the next call.
+    pub(crate) fn next_ready(&mut self) -> Option<Epoch> {
+        let calls = self.calls_under_way();
+        self.ready.pop(calls)
     }
 
     /// The topic of its retries, in the table of routes.

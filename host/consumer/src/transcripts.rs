@@ -26,6 +26,7 @@ mod start;
 mod status;
 mod stop;
 mod subscriptions;
+mod turns;
 
 use std::time::Duration;
 

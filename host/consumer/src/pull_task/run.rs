@@ -105,7 +105,7 @@ impl Client {
         };
         if *task == Task::Due && !queue.is_ready {
             queue.is_ready = true;
-            group.ready.push_back(epoch);
+            group.ready.push_back(epoch, false);
             let group = queue.group;
             self.group_ready(group);
         }
@@ -120,7 +120,7 @@ impl Client {
             if !group.may_call() {
                 continue;
             }
-            while let Some(queue_epoch) = group.ready.pop_front() {
+            while let Some(queue_epoch) = group.next_ready() {
                 // Queues that were given back stay in the list.
                 let Some(queue) = self.queues.get_mut(queue_epoch) else {
                     continue;

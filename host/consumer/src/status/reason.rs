@@ -578,8 +578,14 @@ impl QueueStatus {
             Delivery::WaitsForCalls => Reason::new(
                 Cause::ConsumeThreadMax,
                 format!(
-                    "all {} calls of consume_thread_max are under way, the oldest for {}",
+                    "{} of {} calls of consume_thread_max are under way{}, the oldest for {}",
+                    group.calls,
                     group.calls_max,
+                    if group.calls < group.calls_max {
+                        ", and the last is for fresh messages"
+                    } else {
+                        ""
+                    },
                     approximately(group.oldest_call.unwrap_or_default())
                 ),
                 "its messages are handed over when one of them ends",

@@ -401,7 +401,9 @@ fn delivery(group: &ConsumerGroup, queue: &AssignedQueue, calls: u32) -> Deliver
     } else if calls > 0 && group.config.mode() != ConsumeMode::Concurrently {
         Delivery::Calling
     } else if queue.process_queue.free_messages() > 0 && group.life.stays() {
-        if group.may_call() {
+        let is_retry = group.topics[queue.topic_index].is_retry;
+        let leaves_calls = is_retry && group.calls_under_way().retries_have_all_but_one();
+        if group.may_call() && !leaves_calls {
             Delivery::WaitsForPermit
         } else {
             Delivery::WaitsForCalls
