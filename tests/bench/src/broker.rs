@@ -30,6 +30,9 @@ use crate::{messages, workspace};
 pub(crate) const TOPIC: &str = "Bench";
 /// Its queues.
 const QUEUES: u32 = 8;
+/// A topic with more of them, on the embedded broker alone.
+pub(crate) const WIDE_TOPIC: &str = "Wide";
+pub(crate) const WIDE_QUEUES: u32 = 64;
 /// Memory of the embedded broker; a message of 1 KiB takes 1.4.
 const STORE_BYTES_MAX: u64 = 4 << 30;
 /// Messages in one send.
@@ -129,7 +132,7 @@ impl Cluster {
     }
 
     /// Sends so many messages, in batches that take turns over the queues.
-    pub(crate) async fn fill(&self, count: u64) -> Result<()> {
+    pub(crate) async fn fill(&self, topic: &str, count: u64) -> Result<()> {
         let driver = self.client("fill", Arc::new(|_| {}));
         let producer = driver.producer();
         let body = messages::body();
@@ -141,7 +144,7 @@ impl Cluster {
                 sent??;
             }
             let batch = (first..(first + SEND_BATCH).min(count))
-                .map(|number| messages::outgoing(TOPIC, number, &body))
+                .map(|number| messages::outgoing(topic, number, &body))
                 .collect();
             sends.spawn(producer.send(batch, TIMEOUT));
         }
@@ -265,6 +268,7 @@ pub(crate) fn serve() -> Result<()> {
         config.broker.store_bytes_max = STORE_BYTES_MAX;
         let broker = EmbeddedBroker::start(config).await?;
         broker.with_broker(|broker, _| broker.add_topic(TOPIC, QUEUES))?;
+        broker.with_broker(|broker, _| broker.add_topic(WIDE_TOPIC, WIDE_QUEUES))?;
         writeln!(
             std::io::stdout(),
             "{} {}",

@@ -171,7 +171,7 @@ pub(crate) async fn watch(
 pub(crate) async fn first_message(cluster: &Cluster, ledger: &Mqlet) -> Result<Duration> {
     let group = new_group();
     make_group(cluster, &group).await?;
-    cluster.fill(1).await?;
+    cluster.fill(TOPIC, 1).await?;
     let mut command = ledger.start(&group)?;
     tokio::task::spawn_blocking(move || {
         let began = Instant::now();

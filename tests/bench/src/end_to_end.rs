@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use consumer::config::GroupConfigBuilder;
 use consumer::listener::MessageListener;
 use consumer::{ClientConfig, ConsumeFromWhere, GroupConfig};
 use driver::{Driver, DriverConfig, Event};
@@ -56,7 +57,7 @@ async fn on(options: &Options, name: &str, cluster: &Cluster, java: Option<&Java
         (false, None) => 200_000,
         (false, Some(_)) => 500_000,
     });
-    cluster.fill(count).await?;
+    cluster.fill(TOPIC, count).await?;
     let engine = listener::engine(|_| {})?;
     let component = Guest::compile(&engine, "succeed").await?.load().await?;
     let slot = PluginSlot::new();
@@ -72,8 +73,11 @@ async fn on(options: &Options, name: &str, cluster: &Cluster, java: Option<&Java
     client_process::watch(cluster, count, |group| mqlet.start(group)).await?;
     for _ in 0..options.pick(2, 7) {
         let native: Arc<dyn MessageListener> = Arc::new(Native);
-        report.add(NATIVE, in_process(cluster, native, count).await?);
-        report.add(WASM, in_process(cluster, Arc::clone(&slot), count).await?);
+        report.add(NATIVE, in_process(cluster, group(), native, count).await?);
+        report.add(
+            WASM,
+            in_process(cluster, group(), Arc::clone(&slot), count).await?,
+        );
         let watched = client_process::watch(cluster, count, |group| mqlet.start(group)).await;
         report.add(MQLET, watched?);
         if let Some(java) = java {
@@ -159,15 +163,24 @@ impl Counter {
     }
 }
 
+/// A new group that reads the topic from its start.
+fn group() -> GroupConfigBuilder {
+    GroupConfig::builder(new_group()).subscription(SubscriptionData::all(TOPIC))
+}
+
 /// One run in this process.
-async fn in_process(
+pub(crate) async fn in_process(
     cluster: &Cluster,
+    group: GroupConfigBuilder,
     listener: Arc<dyn MessageListener>,
     count: u64,
 ) -> Result<Sample> {
     let counter = Arc::new(Counter::default());
     let seen = Arc::clone(&counter);
-    let group = new_group();
+    let config = group
+        .consume_from_where(ConsumeFromWhere::FirstOffset)
+        .build()?;
+    let group = config.consumer_group();
     let id = format!("127.0.0.1@{}#{group}", std::process::id());
     let client = ClientConfig::new(id, vec![cluster.namesrv_addr().clone()]);
     let driver = Driver::start(
@@ -178,10 +191,6 @@ async fn in_process(
             }
         }),
     );
-    let config = GroupConfig::builder(group)
-        .consume_from_where(ConsumeFromWhere::FirstOffset)
-        .subscription(SubscriptionData::all(TOPIC))
-        .build()?;
     driver.subscribe(config, listener).await?;
     tokio::time::timeout(RUN_MAX, counter.all.notified())
         .await

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use consumer::listener::{
-    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
+    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeMode, ConsumeRequest, ConsumeResult,
+    MessageListener, OrderlyStatus,
 };
 use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
 use wasm::{
@@ -18,8 +19,13 @@ pub(crate) struct Native;
 impl MessageListener for Native {
     fn consume_message(&self, request: Arc<ConsumeRequest>, _: CancelSignal) -> ConsumeFuture {
         Box::pin(async move {
-            drop(request);
-            ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None })
+            match request.mode {
+                ConsumeMode::Orderly { .. } => ConsumeResult::Orderly(OrderlyStatus::Success),
+                ConsumeMode::Concurrently => {
+                    let status = ConcurrentlyStatus::ConsumeSuccess { ack_index: None };
+                    ConsumeResult::Concurrently(status)
+                }
+            }
         })
     }
 }

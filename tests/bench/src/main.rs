@@ -1,8 +1,10 @@
 //! What a message costs: benchmark programs, run by `cargo xtask bench`.
 //!
 //! One file is one benchmark: [`wall`] (native against sandboxed, one call), [`limits`]
-//! (guards on against off), [`end_to_end`] (consumers on a broker). They print figures
-//! beside their targets and never fail because of one: a figure is true of a machine.
+//! (guards on against off), [`orderly`] (in order against concurrently), [`end_to_end`]
+//! (consumers on a broker). They print figures beside their targets and never fail because
+//! of one: a figure is true of a machine. `tests/bench-rules` is a program of its own,
+//! which needs nothing of what these are built with.
 //!
 //! Around them: [`messages`], [`listener`] and [`client_process`] (who is compared),
 //! [`broker`], [`machine`] (CPU time, memory), [`report`], [`workspace`].
@@ -19,6 +21,7 @@ mod limits;
 mod listener;
 mod machine;
 mod messages;
+mod orderly;
 mod report;
 mod wall;
 mod workspace;
@@ -53,6 +56,8 @@ enum Benchmark {
     Wall,
     /// Limits on against off
     Limits,
+    /// Consuming in order against concurrently, on the embedded broker
+    Orderly,
     /// Consumers on a broker: native, sandboxed, `mqlet run`, and with --real Java's
     EndToEnd,
 }
@@ -81,6 +86,7 @@ fn main() -> Result<()> {
             match benchmark {
                 Benchmark::Wall => wall::run(&options)?,
                 Benchmark::Limits => limits::run(&options)?,
+                Benchmark::Orderly => orderly::run(&options)?,
                 Benchmark::EndToEnd => end_to_end::run(&options)?,
             }
         }

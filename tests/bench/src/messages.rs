@@ -55,16 +55,39 @@ pub(crate) fn outgoing(topic: &str, number: u64, body: &Bytes) -> OutgoingMessag
     }
 }
 
-/// A pull answer of `messages` messages as one consume request, each with eight
-/// properties: the five above, TAGS, KEYS and UNIQ_KEY.
+/// A pull answer of `messages` messages as one consume request.
 ///
 /// # Errors
 /// When what was encoded is not read back whole: a bug of the codec.
 pub(crate) fn request(messages: u32, messages_per_call: u32) -> Result<Arc<ConsumeRequest>> {
+    let batch = batch(0, messages, &body())?;
+    Ok(Arc::new(ConsumeRequest {
+        id: ConsumeRequestId(1),
+        consumer_group: "bench".into(),
+        message_queue: MessageQueue::new("orders", "broker-a", 0),
+        topic: "orders".into(),
+        message_model: MessageModel::Clustering,
+        mode: ConsumeMode::Concurrently,
+        runs: vec![MessageRun {
+            batch: Arc::new(batch),
+            range: 0..messages,
+            local_reconsume_times: 0,
+        }],
+        messages_per_call,
+        consume_timeout: Duration::from_secs(60),
+    }))
+}
+
+/// A pull answer with `messages` messages from an offset on, each with eight properties:
+/// the five above, TAGS, KEYS and UNIQ_KEY.
+///
+/// # Errors
+/// When what was encoded is not read back whole: a bug of the codec.
+pub(crate) fn batch(from: u64, messages: u32, body: &Bytes) -> Result<MessageBatch> {
     let host: SocketAddr = ([127, 0, 0, 1], 10911).into();
-    let body = body();
+    let from = i64::try_from(from)?;
     let mut frame = BytesMut::new();
-    for number in 0..i64::from(messages) {
+    for number in from..from + i64::from(messages) {
         let key = format!("order-{number}");
         let unique = format!("7F0000010B1C18B4AAC2{number:012X}");
         let own = [
@@ -75,7 +98,7 @@ pub(crate) fn request(messages: u32, messages_per_call: u32) -> Result<Arc<Consu
         let properties = properties::encode(USER_PROPERTIES.into_iter().chain(own));
         let stored = StoredMessage {
             version: MessageVersion::V1,
-            body_crc: body_crc(&body),
+            body_crc: body_crc(body),
             queue_id: 0,
             flag: 0,
             queue_offset: number,
@@ -99,21 +122,7 @@ pub(crate) fn request(messages: u32, messages_per_call: u32) -> Result<Arc<Consu
         "{} of {messages} messages were read back",
         batch.len()
     );
-    Ok(Arc::new(ConsumeRequest {
-        id: ConsumeRequestId(1),
-        consumer_group: "bench".into(),
-        message_queue: MessageQueue::new("orders", "broker-a", 0),
-        topic: "orders".into(),
-        message_model: MessageModel::Clustering,
-        mode: ConsumeMode::Concurrently,
-        runs: vec![MessageRun {
-            batch: Arc::new(batch),
-            range: 0..messages,
-            local_reconsume_times: 0,
-        }],
-        messages_per_call,
-        consume_timeout: Duration::from_secs(60),
-    }))
+    Ok(batch)
 }
 
 #[cfg(test)]
