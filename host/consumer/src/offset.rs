@@ -29,6 +29,7 @@ use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, RequestId};
+use crate::route::Replica;
 use crate::timers::{PERSIST_OFFSETS, Timer, timeout};
 use second_look::Contest;
 
@@ -251,7 +252,9 @@ impl Client {
         }
         let (group, broker, queue) = (queue.group, queue.broker, queue.queue.clone());
         let purpose = Purpose::Commit(epoch, offset);
-        if let Some(id) = self.request_commit(purpose, group, broker, queue, offset)
+        let replica = self.routes.replica_for_read(broker);
+        if let Some(replica) = replica
+            && let Some(id) = self.request_commit(purpose, group, replica, queue, offset)
             && let Some(queue) = self.queues.get_mut(epoch)
         {
             queue.commit.request = Some(id);
@@ -275,19 +278,14 @@ impl Client {
         false
     }
 
-    pub(crate) fn request_commit(
+    fn request_commit(
         &mut self,
         purpose: Purpose,
         group: Epoch,
-        broker: crate::route::BrokerId,
+        replica: Replica,
         queue: MessageQueue,
         commit_offset: QueueOffset,
     ) -> Option<RequestId> {
-        // A slave is told what can be told again; the last word is for the master.
-        let replica = match purpose {
-            Purpose::FinalCommit(_) => self.routes.master_or_any(broker),
-            _ => self.routes.replica_for_read(broker),
-        }?;
         if self.refused_until(replica.peer).is_some() {
             return None;
         }

@@ -438,6 +438,12 @@ impl Routes {
         self.replica(self.peers_of(broker)?.first_key_value())
     }
 
+    /// A slave that answers.
+    pub(crate) fn slave(&self, broker: BrokerId) -> Option<Replica> {
+        let mut slaves = self.peers_of(broker)?.range(MASTER_ID + 1..);
+        self.replica(slaves.find(|(_, peer)| self.is_healthy_peer(**peer)))
+    }
+
     /// The master while it answers, else a slave that does.
     pub(crate) fn replica_for_read(&self, broker: BrokerId) -> Option<Replica> {
         let peers = self.peers_of(broker)?;

@@ -171,7 +171,7 @@ fn a_slave_serves_when_its_master_is_killed() {
         "nothing came for {gap:?}"
     );
 
-    // The slave is told how far we are. The last commit of a stop is for the master alone.
+    // The slave is told how far we are, every few seconds.
     eventually("everything committed at the slave", BOUND, || {
         let at_end = |queue| {
             let end = copy.max_offset("Ledger", queue);

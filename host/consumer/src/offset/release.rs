@@ -4,7 +4,8 @@
 //! after a look at what is committed when another member may have come further. Until
 //! that is answered the queue is not taken again: the commit would come after the
 //! question for it. Nobody tries again what fails: the next owner may have committed more
-//! since.
+//! since. Only a slave is told what its master does not take, so that whoever begins before
+//! the master is back begins there; that counts as failed.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::group::AssignedQueue;
 use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::Unlock;
 use crate::request::{RequestError, Response};
+use crate::route::Replica;
 
 /// A queue that is no longer ours, whose last offset is on its way, and then its lock.
 #[derive(Debug)]
@@ -27,9 +29,13 @@ pub(crate) struct Release {
     next: Option<QueueOffset>,
     /// Another member may have committed more: to be looked at before `next` is sent.
     look: bool,
-    sent: QueueOffset,
+    /// What was last told, if anything of this assignment was.
+    sent: Option<QueueOffset>,
     /// A commit is under way.
     commits: bool,
+    /// The master does not take it: a slave is told, for whoever begins before the master
+    /// is back.
+    to_slave: bool,
     pub(crate) unlock: Unlock,
 }
 
@@ -85,8 +91,9 @@ impl Client {
             group: queue.group,
             next: unconfirmed.filter(|&offset| reset.is_some() || Some(offset) != sent),
             look,
-            sent: sent.or(unconfirmed).unwrap_or_default(),
+            sent: sent.or(unconfirmed),
             commits: under_way.is_some(),
+            to_slave: false,
             unlock,
             queue: queue.queue,
         });
@@ -105,8 +112,9 @@ impl Client {
             group: queue.group,
             next: None,
             look: false,
-            sent: QueueOffset(0),
+            sent: None,
             commits: false,
+            to_slave: false,
             unlock: queue.unlock(),
             queue: queue.queue,
         });
@@ -172,18 +180,18 @@ impl Client {
         let Some(offset) = release.next else {
             return false;
         };
-        release.sent = offset;
+        release.sent = Some(offset);
         let look = release.look;
         if !look {
             release.next = None;
         }
         let (group, queue) = (release.group, release.queue.clone());
-        let broker = self.routes.broker_id(&queue.broker_name);
-        let id = broker.and_then(|broker| {
+        let id = self.last_replica(epoch).and_then(|replica| {
             if look {
-                self.request_look(Purpose::LastLook(epoch), group, broker, queue)
+                self.request_look(Purpose::LastLook(epoch), group, replica, queue)
             } else {
-                self.request_commit(Purpose::FinalCommit(epoch), group, broker, queue, offset)
+                let purpose = Purpose::FinalCommit(epoch);
+                self.request_commit(purpose, group, replica, queue, offset)
             }
         });
         let Some(release) = self.releases.get_mut(epoch) else {
@@ -200,6 +208,26 @@ impl Client {
         id.is_some()
     }
 
+    /// Who is told the last: the master, after that a slave.
+    fn last_replica(&self, epoch: Epoch) -> Option<Replica> {
+        let release = self.releases.get(epoch)?;
+        let broker = self.routes.broker_id(&release.queue.broker_name)?;
+        if release.to_slave {
+            self.routes.slave(broker)
+        } else {
+            self.routes.master_or_any(broker)
+        }
+    }
+
+    /// True when a slave is to be told what the master did not take.
+    fn goes_to_slave(&mut self, epoch: Epoch) -> bool {
+        let Some(release) = self.releases.get_mut(epoch) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut release.to_slave, true);
+        !before && self.last_replica(epoch).is_some()
+    }
+
     /// What the next owner committed is known, or not.
     pub(crate) fn handle_last_look(
         &mut self,
@@ -207,14 +235,12 @@ impl Client {
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
-        let Some(release) = self.releases.get_mut(epoch) else {
-            return;
-        };
-        release.look = false;
-        let next = release.next.take();
         let result = match result {
             Ok(Response::ConsumerOffset(known)) => {
-                release.next = next.filter(|&next| known < Some(next));
+                if let Some(release) = self.releases.get_mut(epoch) {
+                    release.look = false;
+                    release.next = release.next.filter(|&next| known < Some(next));
+                }
                 Ok(())
             }
             Ok(_) => Err(RequestError::Malformed {
@@ -222,6 +248,16 @@ impl Client {
             }),
             Err(error) => Err(error),
         };
+        let result = result.or_else(|error| {
+            // It is looked at there, too.
+            if self.goes_to_slave(epoch) {
+                return Ok(());
+            }
+            if let Some(release) = self.releases.get_mut(epoch) {
+                release.next = None;
+            }
+            Err(error)
+        });
         self.last_step_ended(epoch, result, now);
     }
 
@@ -235,14 +271,21 @@ impl Client {
         let Some(release) = self.releases.get(epoch) else {
             return;
         };
+        let (sent, is_last) = (release.sent, release.next.is_none());
         let broker = self.routes.broker_id(&release.queue.broker_name);
         let is_slave = broker.is_some_and(|broker| self.routes.is_slave(broker, peer));
-        let result = result.and_then(|()| match is_slave {
-            true => Err(RequestError::Unreachable {
+        let result = match result {
+            Ok(()) if is_slave => Err(RequestError::Unreachable {
                 reason: "only a slave could be told, which its master will correct".to_owned(),
             }),
-            false => Ok(()),
-        });
+            Err(_) if is_last && !is_slave && sent.is_some() && self.goes_to_slave(epoch) => {
+                if let Some(release) = self.releases.get_mut(epoch) {
+                    release.next = sent;
+                }
+                Ok(())
+            }
+            result => result,
+        };
         self.last_step_ended(epoch, result, now);
     }
 
@@ -267,11 +310,13 @@ impl Client {
         let Some(release) = self.releases.get(epoch) else {
             return;
         };
-        if let Some(group) = self.groups.get(release.group) {
+        if let Some(offset) = release.sent
+            && let Some(group) = self.groups.get(release.group)
+        {
             self.events.push_back(Event::CommitFailed {
                 consumer_group: Arc::clone(&group.name),
                 queue: release.queue.clone(),
-                offset: release.sent,
+                offset,
                 last: true,
                 error,
             });

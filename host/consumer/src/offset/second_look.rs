@@ -19,7 +19,7 @@ use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::listener::ConsumeMode;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
-use crate::route::BrokerId;
+use crate::route::Replica;
 use crate::timers::{PULL_DELAY_WHEN_ERROR, Timer, timeout};
 
 /// After a queue was taken: the old owner has been told at the same time, and may wait for
@@ -179,9 +179,11 @@ impl Client {
         }
         let (group, broker, message_queue) = (queue.group, queue.broker, queue.queue.clone());
         let purpose = Purpose::SecondLook(epoch);
-        if self
-            .request_look(purpose, group, broker, message_queue)
-            .is_some()
+        let master = self.routes.master(broker);
+        if let Some(master) = master
+            && self
+                .request_look(purpose, group, master, message_queue)
+                .is_some()
             && let Some(queue) = self.queues.get_mut(epoch)
         {
             queue.commit.contest = Contest::Asked;
@@ -193,10 +195,9 @@ impl Client {
         &mut self,
         purpose: Purpose,
         group: Epoch,
-        broker: BrokerId,
+        replica: Replica,
         queue: MessageQueue,
     ) -> Option<RequestId> {
-        let replica = self.routes.master_or_any(broker)?;
         if self.refused_until(replica.peer).is_some() {
             return None;
         }

@@ -155,6 +155,46 @@ fn a_last_commit_that_only_a_slave_has_counts_as_failed() {
 }
 
 #[test]
+fn a_slave_is_told_the_last_commit_that_its_master_does_not_take() {
+    for others in [&[][..], &["10.0.0.8@1#zzz"]] {
+        let mut t = beside_a_slave();
+        // Ours is the first of two queues.
+        t.topic("T1", &[("broker-a", 1 + others.len() as u32)]);
+        let ids = [&[crate::testing::CLIENT_ID][..], others].concat();
+        t.cluster.members = ids.into_iter().map(str::to_owned).collect();
+        t.cluster.members.reverse();
+        let ours = if others.is_empty() {
+            T1
+        } else {
+            "T1@broker-a:1"
+        };
+        let group = pull_with(&mut t, group("T1"));
+        t.wait(seconds(3));
+        t.settle();
+        t.answer_found(&format!("PullMessage {ours}"), &messages(0..3));
+        t.result(1, success());
+        t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
+        let of_master = of("broker-a", "");
+        while !t.transcript().contains("GroupLeft") {
+            t.settle_but(&["PullMessage", &of_master]);
+            let open = t.open_requests();
+            let Some(line) = open.iter().find(|l| l.contains(&of_master)) else {
+                break;
+            };
+            let number = format!("{} ", line.split(' ').next().expect("a number"));
+            t.answer(&number, Err(RequestError::Timeout));
+        }
+        let told = of("broker-s", &format!("UpdateConsumerOffset {ours} to 3"));
+        assert!(t.transcript().contains(&told), "{}", t.transcript());
+        assert!(
+            t.transcript().contains("only a slave could be told"),
+            "the master does not know it\n{}",
+            t.transcript()
+        );
+    }
+}
+
+#[test]
 fn a_reset_is_not_begun_before_a_master_has_stored_it() {
     let mut t = beside_a_slave();
     pull_with(&mut t, group("T1"));
