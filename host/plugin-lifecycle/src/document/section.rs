@@ -114,7 +114,8 @@ impl<'d, 't> Section<'d, 't> {
         )
     }
 
-    /// The tables of a list of tables (`[[key]]`), in order.
+    /// The tables of a list of tables (`[[key]]`), in order. A list without any is a
+    /// problem: nobody writes one to say nothing.
     pub fn list(&self, key: &'static str) -> Vec<Section<'d, 't>> {
         self.asked.borrow_mut().push(key);
         let Some((name, value)) = self.entry(key) else {
@@ -128,6 +129,12 @@ impl<'d, 't> Section<'d, 't> {
             self.not_a_table(key, &name.span(), &value.span(), &remedy);
             return Vec::new();
         };
+        if array.is_empty() {
+            let shown = Some(self.document.shown(&value.span()));
+            let fault = Fault::new("is an empty list", format!("{remedy}, or remove the key"));
+            self.document
+                .add(Some(&name.span()), Some(self.path(key)), shown, fault);
+        }
         let mut sections = Vec::new();
         for item in array.iter() {
             match item.get_ref() {
@@ -237,6 +244,11 @@ impl<'d, 't> Section<'d, 't> {
                 .or_else(|| self.span.clone())
                 .map(|span| self.document.line(span.start)),
         }
+    }
+
+    /// Whether anything was found wrong so far, in the whole document.
+    pub fn has_problems(&self) -> bool {
+        !self.document.problems.borrow().is_empty()
     }
 
     /// Whether somebody gave a value.

@@ -101,6 +101,16 @@ mod tests {
     }
 
     #[test]
+    fn empty_list_is_a_problem_with_its_line() {
+        let nothing = problems(&format!("assign = []\n{GROUP}"));
+        assert_eq!(
+            nothing,
+            "plugin.toml:1: assign = []: is an empty list; write each one as a table of its \
+             own: [[assign]], or remove the key"
+        );
+    }
+
+    #[test]
     fn what_cannot_be_given_is_said() {
         let unread = problems(&format!("{GROUP}[[assign]]\ntopic = \"other\"\n"));
         assert!(unread.contains("is not subscribed"), "{unread}");

@@ -4,6 +4,9 @@
 use consumer::config::{BroadcastRetry, GroupConfigBuilder, OffsetBeyondEnd};
 use consumer::listener::MessageModel;
 
+use wasm::ListenerKind;
+
+use super::of_kind::OfKind;
 use crate::document::Section;
 use crate::problem::Fault;
 
@@ -24,7 +27,7 @@ pub(super) fn message_model(root: &Section<'_, '_>) -> MessageModel {
 /// model makes useless.
 pub(super) fn read(
     root: &Section<'_, '_>,
-    consume: &Section<'_, '_>,
+    consume: OfKind<'_, '_, '_>,
     model: MessageModel,
     builder: GroupConfigBuilder,
 ) -> GroupConfigBuilder {
@@ -53,20 +56,24 @@ pub(super) fn read(
         }
     };
     match model {
-        MessageModel::Clustering => useless(
-            consume,
-            "broadcast_retry",
-            "remove it, or set message_model = \"broadcasting\"; other groups retry through the broker",
-        ),
+        MessageModel::Clustering => {
+            if consume.kind == ListenerKind::Concurrent {
+                useless(
+                    consume.section,
+                    "broadcast_retry",
+                    "remove it, or set message_model = \"broadcasting\"; other groups retry through the broker",
+                );
+            }
+        }
         MessageModel::Broadcasting => {
             useless(
                 root,
                 "allocate_message_queue_strategy",
                 "remove it: in a broadcasting group every host consumes every queue",
             );
-            if retry == BroadcastRetry::Drop {
+            if consume.kind == ListenerKind::Concurrent && retry == BroadcastRetry::Drop {
                 useless(
-                    consume,
+                    consume.section,
                     "max_reconsume_times",
                     "remove it, or set broadcast_retry = \"local\": without it a message that failed does not come again",
                 );

@@ -13,6 +13,7 @@ use protocol::subscription::{ExpressionType, SubscriptionData, SubscriptionError
 use protocol::topic::{self, NameError};
 use wasm::ListenerKind;
 
+use super::of_kind::OfKind;
 use super::{assign, broadcasting};
 use crate::document::Section;
 use crate::problem::Fault;
@@ -39,8 +40,11 @@ pub(super) fn read(
     });
     let message_model = broadcasting::message_model(root);
     let strategy = allocate_message_queue_strategy(root);
-    let consume_from_where = consume_from_where(root);
-    let subscriptions = subscriptions(root);
+    let consume_from_where = consume_from_where(OfKind {
+        section: root,
+        kind,
+    });
+    let subscriptions = subscriptions(root, kind);
     let builder = GroupConfig::builder(consumer_group.as_deref().unwrap_or("none"))
         .allocate_message_queue_strategy(strategy)
         .consume_from_where(consume_from_where);
@@ -49,16 +53,25 @@ pub(super) fn read(
         .cloned()
         .fold(builder, GroupConfigBuilder::subscription);
     let section = root.section("consume");
-    let builder = broadcasting::read(root, &section, message_model, builder);
+    let of_kind = OfKind {
+        section: &section,
+        kind,
+    };
+    let builder = broadcasting::read(root, of_kind, message_model, builder);
     let builder = assign::read(root, &subscriptions, message_model, builder);
-    let builder = consume(Consume::new(section, kind), builder);
+    let builder = consume(of_kind, builder);
+    section.refuse_unknown();
 
     if let Err(error) = builder.clone().build() {
-        // Names and subscriptions have been reported above, with their line.
+        let is_told = root.has_problems();
         for problem in error.problems {
             if let Some(key) = problem.key.strip_prefix("consume.") {
                 root.section("consume")
                     .fault(key, Fault::new("is out of range", problem.rule));
+            } else if !is_told {
+                // The readers above find all others, with their line; should one of them
+                // miss any, no plugin is refused without a word.
+                root.fault(problem.key, Fault::new("is not possible", problem.rule));
             }
         }
         return None;
@@ -95,14 +108,14 @@ fn allocate_message_queue_strategy(root: &Section<'_, '_>) -> AllocateMessageQue
     make()
 }
 
-fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
+fn consume_from_where(keys: OfKind<'_, '_, '_>) -> ConsumeFromWhere {
     #[derive(Clone, Copy)]
     enum Word {
         Last,
         First,
         Timestamp,
     }
-    let word = root.or("consume_from_where", Word::Last, |value| {
+    let word = keys.or("consume_from_where", Word::Last, |value| {
         value.choice(
             &[
                 ("last_offset", Word::Last),
@@ -112,7 +125,7 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
             &[],
         )
     });
-    let timestamp = root.optional("consume_timestamp", |value| {
+    let timestamp = keys.optional("consume_timestamp", |value| {
         let since_epoch = value.timestamp()?.duration_since(UNIX_EPOCH);
         let milliseconds = since_epoch.unwrap_or_default().as_millis();
         Ok(u64::try_from(milliseconds).unwrap_or(u64::MAX))
@@ -122,8 +135,8 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
         (Word::First, None) => ConsumeFromWhere::FirstOffset,
         (Word::Timestamp, Some(unix_ms)) => ConsumeFromWhere::Timestamp(unix_ms),
         (Word::Timestamp, None) => {
-            if !root.has("consume_timestamp") {
-                root.missing(
+            if !keys.section.has("consume_timestamp") {
+                keys.section.missing(
                     "consume_timestamp",
                     "add consume_timestamp = \"2026-11-30T08:00:00Z\", since consume_from_where is \"timestamp\"",
                 );
@@ -131,7 +144,7 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
             ConsumeFromWhere::LastOffset
         }
         (Word::Last | Word::First, Some(_)) => {
-            root.fault(
+            keys.section.fault(
                 "consume_timestamp",
                 Fault::new(
                     "has no effect",
@@ -143,7 +156,7 @@ fn consume_from_where(root: &Section<'_, '_>) -> ConsumeFromWhere {
     }
 }
 
-fn subscriptions(root: &Section<'_, '_>) -> Vec<SubscriptionData> {
+fn subscriptions(root: &Section<'_, '_>, kind: ListenerKind) -> Vec<SubscriptionData> {
     if !root.has("subscription") {
         root.missing(
             "subscription",
@@ -157,7 +170,11 @@ fn subscriptions(root: &Section<'_, '_>) -> Vec<SubscriptionData> {
             check_topic(topic)?;
             Ok(topic.to_owned())
         });
-        let is_sql = section.or("expression_type", false, |value| {
+        let of_kind = OfKind {
+            section: &section,
+            kind,
+        };
+        let is_sql = of_kind.or("expression_type", false, |value| {
             value.choice(&[("tag", false), ("sql92", true)], &[])
         });
         let expression_type = match is_sql {
@@ -171,7 +188,7 @@ fn subscriptions(root: &Section<'_, '_>) -> Vec<SubscriptionData> {
             );
         }
         let named = topic.as_deref().unwrap_or_default();
-        let subscription = section.or("expression", Some(SubscriptionData::all(named)), |value| {
+        let subscription = of_kind.or("expression", Some(SubscriptionData::all(named)), |value| {
             SubscriptionData::build(named, value.text()?, expression_type)
                 .map(Some)
                 .map_err(|error| expression_fault(&error))
@@ -210,66 +227,7 @@ pub(super) fn check_topic(topic: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Keys of `[consume]` that mean something to some kinds of plugins only.
-const KEYS_OF_KINDS: &[(&str, &[ListenerKind])] = &[
-    ("consume_message_batch_max_size", LISTENERS),
-    ("max_reconsume_times", LISTENERS),
-    ("pull_batch_size", LISTENERS),
-    ("pull_batch_size_in_bytes", LISTENERS),
-    ("pull_threshold_for_queue", LISTENERS),
-    ("pull_threshold_size_for_queue", LISTENERS),
-    ("pull_threshold_for_topic", LISTENERS),
-    ("pull_threshold_size_for_topic", LISTENERS),
-    ("consume_concurrently_max_span", &[ListenerKind::Concurrent]),
-    ("suspend_current_queue_time", &[ListenerKind::Orderly]),
-    ("auto_commit", &[ListenerKind::Orderly]),
-    ("pull_task_interval", &[ListenerKind::ScheduledPull]),
-];
-const LISTENERS: &[ListenerKind] = &[ListenerKind::Concurrent, ListenerKind::Orderly];
-
-/// `[consume]`, as a kind of plugin reads it.
-struct Consume<'d, 't> {
-    section: Section<'d, 't>,
-    kind: ListenerKind,
-}
-
-impl<'d, 't> Consume<'d, 't> {
-    fn new(section: Section<'d, 't>, kind: ListenerKind) -> Self {
-        Self { section, kind }
-    }
-
-    /// A value, or nothing beside a problem where the key belongs to another kind.
-    fn optional<T>(
-        &self,
-        key: &'static str,
-        read: impl FnOnce(Value<'_>) -> Result<T, Fault>,
-    ) -> Option<T> {
-        let of_kinds = KEYS_OF_KINDS.iter().find(|(of_kinds, _)| *of_kinds == key);
-        match of_kinds {
-            Some((_, kinds)) if !kinds.contains(&self.kind) => {
-                self.section.refused(key, self.of_another_kind(kinds));
-                None
-            }
-            _ => self.section.optional(key, read),
-        }
-    }
-
-    fn of_another_kind(&self, kinds: &[ListenerKind]) -> Fault {
-        let remedy = match (self.kind, kinds) {
-            (ListenerKind::ScheduledPull, _) => {
-                "remove it: a pull task pulls, retries and commits for itself".to_owned()
-            }
-            (_, [only]) => format!("remove it, or set listener = \"{}\"", only.name()),
-            _ => "remove it".to_owned(),
-        };
-        Fault::new(
-            format!("has no meaning while listener is \"{}\"", self.kind.name()),
-            remedy,
-        )
-    }
-}
-
-fn consume(section: Consume<'_, '_>, mut builder: GroupConfigBuilder) -> GroupConfigBuilder {
+fn consume(section: OfKind<'_, '_, '_>, mut builder: GroupConfigBuilder) -> GroupConfigBuilder {
     let kind = section.kind;
     let count = |key| section.optional(key, |value| value.count_u32());
     let time =
@@ -338,7 +296,6 @@ fn consume(section: Consume<'_, '_>, mut builder: GroupConfigBuilder) -> GroupCo
     if let Some(value) = count("consume_concurrently_max_span") {
         builder = builder.consume_concurrently_max_span(value);
     }
-    section.section.refuse_unknown();
     builder
 }
 

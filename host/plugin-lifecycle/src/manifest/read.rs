@@ -1,0 +1,112 @@
+//! From a document to a [`Manifest`]: the keys at its root and `[settings]`; each of the
+//! other tables has a file of its own beside this one.
+
+use std::path::PathBuf;
+
+use wasm::ListenerKind;
+
+use super::name::PluginName;
+use super::{Manifest, PLUGIN_PROPERTY, SETTINGS_MAX, build, grants, group, limits};
+use crate::document::{Document, Section};
+use crate::problem::{Fault, beside};
+use crate::value::Value;
+
+/// `None` only beside a problem.
+pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
+    let root = document.root();
+    let name = root.required("name", "\"hello\"", |value| {
+        PluginName::parse(value.text()?)
+    });
+    let component = root.required("component", "\"target/mqlet/hello.wasm\"", component);
+    let sha256 = root.optional("sha256", |value| {
+        value
+            .text()?
+            .parse()
+            .map_err(|error: crate::revision::ParseDigestError| {
+                Fault::new(
+                    error.to_string(),
+                    "write 64 hexadecimal digits, as sha256sum prints them",
+                )
+            })
+    });
+    let listener = root.optional("listener", |value| {
+        let kinds = ListenerKind::ALL.map(|kind| (kind.name(), kind));
+        value.choice(&kinds, &[])
+    });
+    let group = group::read(&root, listener.unwrap_or_default());
+    let limits = limits::read(root.section("limits"));
+    let grants = grants::read(root.section("grants"));
+    let settings = settings(&root.section("settings"));
+    let build = build::read(document.file(), root.section("build"));
+    let dev = build::read_dev(document.file(), root.section("dev"));
+    let component_place = root.place("component");
+    let name_place = root.place("name");
+    let consumer_group_place = root.place("consumer_group");
+    root.refuse_unknown();
+
+    let (consumer_group, group) = group?;
+    let name = name?;
+    let group =
+        group.dead_letter_properties(vec![(PLUGIN_PROPERTY.to_owned(), name.as_str().to_owned())]);
+    Some(Manifest {
+        file: document.file().to_owned(),
+        name,
+        name_place,
+        component: beside(document.file(), &component?),
+        component_place,
+        sha256,
+        listener,
+        group,
+        consumer_group,
+        consumer_group_place,
+        limits,
+        grants,
+        settings,
+        build,
+        dev,
+    })
+}
+
+fn component(value: Value<'_>) -> Result<PathBuf, Fault> {
+    let text = value.text()?;
+    if text.is_empty() {
+        return Err(Fault::new(
+            "is empty",
+            "write the path of the component, for example \"target/mqlet/hello.wasm\"",
+        ));
+    }
+    if let Some((scheme, _)) = text.split_once("://") {
+        return Err(match scheme {
+            "file" => Fault::new("is a URL", "write the path alone, without file://"),
+            "http" | "https" | "oci" => {
+                Fault::not_available("download the component and write the path of the file")
+            }
+            _ => Fault::new(
+                "has a scheme nobody knows",
+                "write the path of the component",
+            ),
+        });
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn settings(section: &Section<'_, '_>) -> Vec<(String, String)> {
+    let settings = section.entries(|value| {
+        value.text().map(str::to_owned).map_err(|fault| {
+            Fault::new(
+                fault.what,
+                "settings are texts: put it in quotes; `init` gets it as it is",
+            )
+        })
+    });
+    if settings.len() > SETTINGS_MAX {
+        section.fault(
+            "",
+            Fault::new(
+                format!("has more than {SETTINGS_MAX} entries"),
+                "put them in the component",
+            ),
+        );
+    }
+    settings
+}
