@@ -135,12 +135,23 @@ pub enum ConsumeResult {
     /// order. Each is obeyed as if it had been a request of its own. Messages beyond the
     /// last one were not reached: they stay in the queue, and no attempt of theirs counts.
     OrderlyCalls(Vec<OrderlyCall>),
+    /// The listener broke (a trap, a limit, its deadline, a panic) and no message of the
+    /// request got an answer: as `ReconsumeLater` without a delay level, in order as
+    /// `SuspendCurrentQueueAMoment` without a time. RocketMQ: a listener that throws.
+    Failed {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
     /// The call was killed or never begun because the host stops, the queue is gone or
     /// the revision was replaced: nothing happened, no attempt is counted.
     NotFinished,
 }
 
 impl ConsumeResult {
+    /// What a failure is in order.
+    pub(crate) const SUSPEND: &OrderlyStatus =
+        &OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
+
     /// What the call that had the message with this index of its request answered, when
     /// it is an orderly answer; `None` also when no call reached it.
     pub fn orderly_status(&self, index: usize) -> Option<&OrderlyStatus> {
@@ -154,6 +165,7 @@ impl ConsumeResult {
                 });
                 call.map(|call| &call.status)
             }
+            Self::Failed { .. } => Some(Self::SUSPEND),
             Self::Concurrently(_) | Self::NotFinished => None,
         }
     }

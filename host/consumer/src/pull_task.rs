@@ -45,7 +45,8 @@ pub struct PullTaskRequest {
 pub enum PullTaskResult {
     /// The guest returned.
     NextRun {
-        /// Until the next run begins; `None`: the group's `pull_task_interval`.
+        /// Until the next run begins; `None`: the group's `pull_task_interval`. At least
+        /// 10 ms after a run that pulled nothing.
         after: Option<Duration>,
     },
     /// The guest returned an error, trapped or was killed at its deadline. What it pulled

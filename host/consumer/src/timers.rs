@@ -41,6 +41,9 @@ pub(crate) const PULL_DELAY_WHEN_ERROR: Duration = Duration::from_secs(1);
 /// After a run of a pull task that failed, unless its interval is longer. RocketMQ:
 /// `MQPullConsumerScheduleService#pullTimeDelayMillsWhenException`.
 pub(crate) const PULL_TASK_DELAY_WHEN_FAILED: Duration = Duration::from_secs(1);
+/// After a run of a pull task that pulled nothing, whatever its guest asks for: it would
+/// otherwise run, and ask its broker, as fast as both can.
+pub(crate) const PULL_TASK_PAUSE_WHEN_IDLE: Duration = Duration::from_millis(10);
 /// When the broker asks to slow down. RocketMQ: `PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL`.
 pub(crate) const PULL_DELAY_WHEN_BROKER_FLOW_CONTROL: Duration = Duration::from_millis(20);
 /// Between two looks for memory while queues wait for some and there is some. RocketMQ:

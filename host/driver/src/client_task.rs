@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consumer::assignment::QueueSelector;
-use consumer::listener::{
-    ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener, OrderlyStatus,
-};
+use consumer::listener::{ConsumeResult, MessageListener};
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::pull_task::{PullTaskCallback, PullTaskResult, PullerRequestId};
 use consumer::{
@@ -492,7 +490,8 @@ impl ClientTask {
                 });
                 match request {
                     CallRequest::Consume(request) => {
-                        let result = again(request.mode);
+                        let reason = format!("it panicked: {message}").into();
+                        let result = ConsumeResult::Failed { reason };
                         self.client.handle_consume_result(request.id, result, now);
                     }
                     CallRequest::PullTask(request) => {
@@ -766,17 +765,5 @@ impl ClientTask {
             .ok_or_else(|| DriverError::UnknownGroup {
                 consumer_group: name.to_owned(),
             })
-    }
-}
-
-/// What a listener that did not answer has answered.
-fn again(mode: ConsumeMode) -> ConsumeResult {
-    match mode {
-        ConsumeMode::Concurrently => {
-            ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level: None })
-        }
-        ConsumeMode::Orderly { .. } => {
-            ConsumeResult::Orderly(OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None })
-        }
     }
 }

@@ -43,6 +43,7 @@ impl<'a> Outcomes<'a> {
             ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level }) => {
                 Self::DoneUntil(0, delay_level.unwrap_or(0))
             }
+            ConsumeResult::Failed { .. } => Self::DoneUntil(0, 0),
             ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes)) => {
                 let all = outcomes.len() >= messages as usize;
                 let done = |outcome| matches!(outcome, &MessageOutcome::Done);

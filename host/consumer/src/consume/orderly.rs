@@ -97,7 +97,6 @@ impl Meaning {
 
 /// What the calls of a request said, with their numbers of messages.
 fn said(result: &ConsumeResult) -> Vec<(u32, &OrderlyStatus)> {
-    const FAILED: &OrderlyStatus = &OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
     match result {
         ConsumeResult::NotFinished => Vec::new(),
         ConsumeResult::Orderly(status) => vec![(u32::MAX, status)],
@@ -106,7 +105,9 @@ fn said(result: &ConsumeResult) -> Vec<(u32, &OrderlyStatus)> {
             .map(|call| (call.messages, &call.status))
             .collect(),
         // An answer of the wrong kind is no answer.
-        ConsumeResult::Concurrently(_) => vec![(u32::MAX, FAILED)],
+        ConsumeResult::Failed { .. } | ConsumeResult::Concurrently(_) => {
+            vec![(u32::MAX, ConsumeResult::SUSPEND)]
+        }
     }
 }
 

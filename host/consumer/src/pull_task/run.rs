@@ -23,7 +23,7 @@ use crate::event::Event;
 use crate::group::{Life, Phase};
 use crate::planted_bugs::PlantedBug;
 use crate::request::RequestError;
-use crate::timers::{PULL_TASK_DELAY_WHEN_FAILED, Timer};
+use crate::timers::{PULL_TASK_DELAY_WHEN_FAILED, PULL_TASK_PAUSE_WHEN_IDLE, Timer};
 
 /// Where the task of a queue stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,9 +211,15 @@ impl Client {
             return;
         };
         let interval = group.config.pull_task_interval().unwrap_or_default();
+        let floor = match run.messages {
+            0 => PULL_TASK_PAUSE_WHEN_IDLE,
+            _ => Duration::ZERO,
+        };
         let (task, after, failure) = match result {
-            PullTaskResult::NextRun { after } => (Task::Waiting, after.unwrap_or(interval), None),
-            PullTaskResult::NotFinished => (Task::Waiting, interval, None),
+            PullTaskResult::NextRun { after } => {
+                (Task::Waiting, after.unwrap_or(interval).max(floor), None)
+            }
+            PullTaskResult::NotFinished => (Task::Waiting, interval.max(floor), None),
             PullTaskResult::Failed { reason } => {
                 let after = interval.max(PULL_TASK_DELAY_WHEN_FAILED);
                 (Task::Failed, after, Some(reason))

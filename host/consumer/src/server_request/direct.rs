@@ -257,6 +257,7 @@ fn outcome(result: &ConsumeResult) -> (CMResult, Option<String>) {
     };
     match result {
         ConsumeResult::NotFinished => not_finished(),
+        ConsumeResult::Failed { reason } => (CMResult::ThrowException, Some(reason.to_string())),
         ConsumeResult::Concurrently(status) => match status {
             ConcurrentlyStatus::ConsumeSuccess { ack_index } if ack_index.unwrap_or(0) >= 0 => {
                 (CMResult::Success, None)

@@ -61,6 +61,16 @@ fn every_message_has_its_own_outcome() {
 }
 
 #[test]
+fn every_message_of_a_call_that_broke_comes_again() {
+    let (mut t, _) = pulling(group("T1"));
+    t.answer_found("PullMessage T1", &messages(0..2));
+    let reason = "trap: unreachable".into();
+    t.result(1, ConsumeResult::Failed { reason });
+    t.settle();
+    check("consume_broke", &t);
+}
+
+#[test]
 fn queues_take_turns_and_calls_are_bounded() {
     let mut t = Harness::default();
     t.topic("T1", &[("broker-a", 2)]);

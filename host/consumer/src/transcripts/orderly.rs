@@ -158,8 +158,12 @@ fn a_failed_batch_stays_first_with_its_attempts_counted() {
     t.comment("an answer of the wrong kind is no answer");
     ends(&mut t, 5, success());
     t.wait(seconds(1));
-    ends(&mut t, 6, done());
+    t.comment("a listener that broke is a suspension");
+    let reason = "trap: unreachable".into();
+    ends(&mut t, 6, ConsumeResult::Failed { reason });
+    t.wait(seconds(1));
     ends(&mut t, 7, done());
+    ends(&mut t, 8, done());
     check("orderly_suspend", &t);
 }
 

@@ -87,8 +87,14 @@ fn a_run_asks_whatever_it_needs() {
     let after = Some(seconds(3));
     t.run_result(2, PullTaskResult::NextRun { after });
     t.wait(seconds(3));
+    t.comment("at once, when it has pulled something; a run that has not spins otherwise");
     let after = Some(Duration::ZERO);
+    t.ask(3, pull("*", 8, 2));
+    t.answer_found(PULL, &messages(8..9));
     t.run_result(3, PullTaskResult::NextRun { after });
+    t.run_result(4, PullTaskResult::NextRun { after });
+    t.wait(Duration::from_millis(10));
+    t.run(5);
     check("pull_task", &t);
 }
 

@@ -132,6 +132,10 @@ fn one_message_is_consumed_directly_and_nothing_else_comes_of_it() {
         ask(&mut t, "again", directly("G1", stored(&message)));
         t.result(call, ConsumeResult::Concurrently(status));
     }
+    t.comment("a listener that breaks is one that throws, with its reason");
+    ask(&mut t, "again", directly("G1", stored(&message)));
+    let reason = "trap: unreachable".into();
+    t.result(6, ConsumeResult::Failed { reason });
     t.comment("what is no message");
     for body in [&b""[..], b"nonsense", &[0; 200]] {
         ask(
@@ -146,7 +150,7 @@ fn one_message_is_consumed_directly_and_nothing_else_comes_of_it() {
     t.comment("killed with its group");
     ask(&mut t, "again", directly("G1", stored(&message)));
     t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
-    t.result(6, ConsumeResult::NotFinished);
+    t.result(7, ConsumeResult::NotFinished);
     t.result(1, success());
     t.settle();
     assert_eq!(t.take_commits(), [(queue("T1@broker-a:0"), 1)]);
