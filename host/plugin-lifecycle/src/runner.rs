@@ -374,6 +374,7 @@ impl Runner {
             }
             Action::Drain { generation } => {
                 if let Some(serving) = self.serving(generation) {
+                    serving.drain();
                     self.endings.spawn(async move {
                         serving.drained().await;
                         Ending::Drained(generation)

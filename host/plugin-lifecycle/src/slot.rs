@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use consumer::listener::{
@@ -16,6 +16,7 @@ use consumer::pull_task::{
     PullTaskCallback, PullTaskFuture, PullTaskRequest, PullTaskResult, QueuePuller,
 };
 use tokio::sync::Notify;
+use wasm::ComponentListener;
 
 use crate::event::Generation;
 
@@ -68,19 +69,15 @@ impl fmt::Debug for PluginSlot {
 }
 
 impl MessageListener for PluginSlot {
-    /// [`ConsumeResult::NotFinished`] when nothing serves or the revision is killed.
+    /// [`ConsumeResult::NotFinished`] when nothing serves.
     fn consume_message(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture {
         let Some(call) = self.enter() else {
             return Box::pin(std::future::ready(ConsumeResult::NotFinished));
         };
         let result = call.0.listener.consume_message(request, cancel);
         Box::pin(async move {
-            tokio::select! {
-                // In this order: a call that ended is never thrown away.
-                biased;
-                result = result => result,
-                () = call.0.killed() => ConsumeResult::NotFinished,
-            }
+            let _counted = call;
+            result.await
         })
     }
 
@@ -94,7 +91,7 @@ impl MessageListener for PluginSlot {
 }
 
 impl PullTaskCallback for PluginSlot {
-    /// [`PullTaskResult::NotFinished`] when nothing serves or the revision is killed.
+    /// [`PullTaskResult::NotFinished`] when nothing serves.
     fn do_pull_task(
         &self,
         request: Arc<PullTaskRequest>,
@@ -106,20 +103,32 @@ impl PullTaskCallback for PluginSlot {
         };
         let result = call.0.listener.do_pull_task(request, puller, cancel);
         Box::pin(async move {
-            tokio::select! {
-                biased;
-                result = result => result,
-                () = call.0.killed() => PullTaskResult::NotFinished,
-            }
+            let _counted = call;
+            result.await
         })
     }
 }
 
-/// Both ports of the consumer: a plugin answers the one of its kind, and says so at the
-/// other.
-pub trait Listener: MessageListener + PullTaskCallback {}
+/// Both ports of the consumer (a plugin answers the one of its kind, and says so at the
+/// other), and the two ways in which a revision ends.
+pub trait Listener: MessageListener + PullTaskCallback {
+    /// Requests under way end with the call that runs now; the rest of them is not
+    /// finished.
+    fn drain(&self);
 
-impl<T: MessageListener + PullTaskCallback> Listener for T {}
+    /// Requests under way end now; what their earlier calls came to stands.
+    fn kill(&self);
+}
+
+impl Listener for ComponentListener {
+    fn drain(&self) {
+        Self::drain(self);
+    }
+
+    fn kill(&self) {
+        Self::kill(self);
+    }
+}
 
 /// A revision that serves or drains, and its calls under way.
 pub struct Serving {
@@ -127,8 +136,6 @@ pub struct Serving {
     listener: Arc<dyn Listener>,
     properties: Vec<(String, String)>,
     calls: AtomicU64,
-    is_killed: AtomicBool,
-    kill: Notify,
     last_call_ended: Notify,
 }
 
@@ -140,8 +147,6 @@ impl Serving {
             listener,
             properties: Vec::new(),
             calls: AtomicU64::new(0),
-            is_killed: AtomicBool::new(false),
-            kill: Notify::new(),
             last_call_ended: Notify::new(),
         }
     }
@@ -163,10 +168,14 @@ impl Serving {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// Ends every call under way; they were not finished.
+    /// See [`Listener::drain`]. When no new call can come.
+    pub fn drain(&self) {
+        self.listener.drain();
+    }
+
+    /// See [`Listener::kill`].
     pub fn kill(&self) {
-        self.is_killed.store(true, Ordering::Release);
-        self.kill.notify_waiters();
+        self.listener.kill();
     }
 
     /// Waits until no call is under way. Only of use when no new one can come.
@@ -179,14 +188,6 @@ impl Serving {
                 return;
             }
             ended.await;
-        }
-    }
-
-    async fn killed(&self) {
-        let mut kill = pin!(self.kill.notified());
-        kill.as_mut().enable();
-        if !self.is_killed.load(Ordering::Acquire) {
-            kill.await;
         }
     }
 }
@@ -225,9 +226,17 @@ mod tests {
     const DONE: ConsumeResult =
         ConsumeResult::Concurrently(ConcurrentlyStatus::ConsumeSuccess { ack_index: None });
 
-    /// Answers when it is told to.
+    /// Answers when it is told to, and is not finished when it is killed.
     #[derive(Default)]
     struct Held(Mutex<Vec<oneshot::Sender<ConsumeResult>>>);
+
+    impl Listener for Held {
+        fn drain(&self) {}
+
+        fn kill(&self) {
+            self.0.lock().expect("no panic").clear();
+        }
+    }
 
     impl Held {
         fn answer(&self, result: ConsumeResult) {
@@ -245,7 +254,7 @@ mod tests {
         fn consume_message(&self, _: Arc<ConsumeRequest>, _: CancelSignal) -> ConsumeFuture {
             let (answer, result) = oneshot::channel();
             self.0.lock().expect("no panic").push(answer);
-            Box::pin(async move { result.await.expect("answered by the test") })
+            Box::pin(async move { result.await.unwrap_or(ConsumeResult::NotFinished) })
         }
     }
 
@@ -259,8 +268,10 @@ mod tests {
             let (answer, result) = oneshot::channel();
             self.0.lock().expect("no panic").push(answer);
             Box::pin(async move {
-                result.await.expect("answered by the test");
-                PullTaskResult::NextRun { after: None }
+                match result.await {
+                    Ok(_) => PullTaskResult::NextRun { after: None },
+                    Err(_) => PullTaskResult::NotFinished,
+                }
             })
         }
     }

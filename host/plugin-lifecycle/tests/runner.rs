@@ -1,13 +1,14 @@
 //! Plugins with real components: deployed, called, replaced, drained.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeMode, ConsumeRequest, ConsumeRequestId, ConsumeResult,
-    MessageModel, MessageRun,
+    MessageModel, MessageRun, OrderlyCall, OrderlyStatus,
 };
 use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
 use plugin_lifecycle::compile_cache::CompileCache;
@@ -169,6 +170,32 @@ async fn call_that_does_not_end_is_killed_at_the_drain_deadline_and_not_finished
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn calls_that_ended_before_the_drain_deadline_stand() {
+    let host = Host::new();
+    let plugin = host.plugin();
+    plugin
+        .deploy(host.manifest_of("orderly", "orderly_as_told", ""))
+        .await
+        .expect("it serves");
+    let mode = ConsumeMode::Orderly { auto_commit: true };
+    let request = request_of(&["a", "wait"], mode, 1);
+    let listener = plugin.listener();
+    let call = tokio::spawn(listener.consume_message(request, CancelSignal::default()));
+    eventually("the first call ends", || host.calls_finished() > 0).await;
+
+    plugin.stop(tokio::time::Instant::now()).await;
+
+    let first = OrderlyCall {
+        messages: 1,
+        status: OrderlyStatus::Success,
+    };
+    assert_eq!(
+        call.await.expect("no panic"),
+        ConsumeResult::OrderlyCalls(vec![first])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn newest_of_many_deployments_wins() {
     let host = Host::new();
     let plugin = Arc::new(host.plugin());
@@ -199,6 +226,7 @@ struct Host {
     folder: tempfile::TempDir,
     config: RunnerConfig,
     events: Arc<Mutex<Vec<EventKind>>>,
+    calls_finished: Arc<AtomicUsize>,
 }
 
 impl Host {
@@ -206,7 +234,13 @@ impl Host {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
-        let wasm_observer: wasm::Observer = Arc::new(|_: &wasm::Event| {});
+        let calls_finished = Arc::new(AtomicUsize::new(0));
+        let finished = Arc::clone(&calls_finished);
+        let wasm_observer: wasm::Observer = Arc::new(move |event: &wasm::Event| {
+            if matches!(event, wasm::Event::CallFinished(_)) {
+                finished.fetch_add(1, Ordering::Relaxed);
+            }
+        });
         let engine_config = wasm::EngineConfig {
             instances_max: 10,
             ..wasm::EngineConfig::default()
@@ -226,6 +260,7 @@ impl Host {
             folder,
             config,
             events,
+            calls_finished,
         }
     }
 
@@ -235,12 +270,16 @@ impl Host {
     }
 
     fn manifest(&self, guest: &str, more: &str) -> Arc<Manifest> {
+        self.manifest_of("concurrent", guest, more)
+    }
+
+    fn manifest_of(&self, kind: &str, guest: &str, more: &str) -> Arc<Manifest> {
         let component = match guest {
             "no_such_guest" => self.folder.path().join("no_such_guest.wasm"),
             guest => guest_artifacts::path(guest),
         };
         let text = format!(
-            "name = \"plugin\"\ncomponent = {:?}\nconsumer_group = \"g\"\n[[subscription]]\ntopic = \"t\"\n{more}",
+            "name = \"plugin\"\nlistener = {kind:?}\ncomponent = {:?}\nconsumer_group = \"g\"\n[[subscription]]\ntopic = \"t\"\n{more}",
             component.display().to_string()
         );
         Arc::new(Manifest::parse(Path::new("plugin.toml"), &text).expect("valid"))
@@ -253,6 +292,10 @@ impl Host {
 
     async fn wait_for(&self, wanted: impl Fn(&EventKind) -> bool) {
         eventually("the event", || self.events(&wanted) > 0).await;
+    }
+
+    fn calls_finished(&self) -> usize {
+        self.calls_finished.load(Ordering::Relaxed)
     }
 
     async fn calls_under_way(&self, plugin: &Plugin) {
@@ -309,9 +352,41 @@ fn is_success(result: &ConsumeResult) -> bool {
 }
 
 fn request() -> Arc<ConsumeRequest> {
+    request_of(&["hi"], ConsumeMode::Concurrently, 32)
+}
+
+fn request_of(
+    bodies: &[&'static str],
+    mode: ConsumeMode,
+    messages_per_call: u32,
+) -> Arc<ConsumeRequest> {
+    let mut frame = BytesMut::new();
+    for body in bodies {
+        let stored = stored(Bytes::from_static(body.as_bytes()));
+        stored.encode(&mut frame).expect("it fits");
+    }
+    let batch = MessageBatch::decode(frame.freeze(), &DecodeLimits::default());
+    assert_eq!(batch.len(), bodies.len());
+    Arc::new(ConsumeRequest {
+        id: ConsumeRequestId(1),
+        consumer_group: "g".into(),
+        message_queue: MessageQueue::new("t", "b", 0),
+        topic: "t".into(),
+        message_model: MessageModel::Clustering,
+        mode,
+        runs: vec![MessageRun {
+            range: 0..u32::try_from(batch.len()).expect("a few"),
+            batch: Arc::new(batch),
+            local_reconsume_times: 0,
+        }],
+        messages_per_call,
+        consume_timeout: Duration::from_secs(60),
+    })
+}
+
+fn stored(body: Bytes) -> StoredMessage {
     let host = "127.0.0.1:9876".parse().expect("an address");
-    let body = Bytes::from_static(b"hi");
-    let stored = StoredMessage {
+    StoredMessage {
         version: MessageVersion::V1,
         body_crc: body_crc(&body),
         queue_id: 0,
@@ -328,26 +403,7 @@ fn request() -> Arc<ConsumeRequest> {
         body,
         topic: "t".to_owned(),
         properties: Bytes::new(),
-    };
-    let mut frame = BytesMut::new();
-    stored.encode(&mut frame).expect("it fits");
-    let batch = MessageBatch::decode(frame.freeze(), &DecodeLimits::default());
-    assert_eq!(batch.len(), 1);
-    Arc::new(ConsumeRequest {
-        id: ConsumeRequestId(1),
-        consumer_group: "g".into(),
-        message_queue: MessageQueue::new("t", "b", 0),
-        topic: "t".into(),
-        message_model: MessageModel::Clustering,
-        mode: ConsumeMode::Concurrently,
-        runs: vec![MessageRun {
-            batch: Arc::new(batch),
-            range: 0..1,
-            local_reconsume_times: 0,
-        }],
-        messages_per_call: 32,
-        consume_timeout: Duration::from_secs(60),
-    })
+    }
 }
 
 /// Waits for a condition, at most half a minute.

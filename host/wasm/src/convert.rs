@@ -170,7 +170,7 @@ fn append(data: &mut Vec<u8>, bytes: &[u8]) -> wit::Slice {
 }
 
 /// Bytes of the message that a guest gets, nearly.
-fn size(message: Message<'_>) -> usize {
+pub(crate) fn size(message: Message<'_>) -> usize {
     message.body().len() + message.raw_properties().len()
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use protocol::MessageQueue;
 
+use crate::component::ListenerKind;
+
 /// Gets every event, in the thread where it happens: it must not block.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
@@ -55,6 +57,18 @@ pub enum Event {
         revision: Arc<str>,
         /// Messages of the call.
         messages: u32,
+    },
+    /// A listener got messages that are for a listener of another kind: its group
+    /// consumes in another way than the revision does. They are not finished.
+    RequestOfAnotherKind {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Where they were pulled from.
+        message_queue: MessageQueue,
+        /// What the plugin is.
+        listener: ListenerKind,
     },
     /// The guest returned something that has no meaning; it was put right.
     AnswerCorrected {

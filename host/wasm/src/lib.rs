@@ -20,6 +20,7 @@ mod bindings;
 mod component;
 mod convert;
 mod deadline;
+mod ending;
 mod engine;
 mod error;
 mod event;
@@ -46,7 +47,7 @@ pub use event::{
 };
 pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};
 pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
-pub use listener::ComponentListener;
+pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
 pub use plugin::{Grants, PluginConfig, ProducerGrant};

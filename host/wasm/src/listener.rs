@@ -9,17 +9,19 @@ mod concurrently;
 mod orderly;
 mod pull_task;
 
+pub use call::CALL_BYTES_MAX;
+
 use std::sync::Arc;
 
 use consumer::listener::{
-    CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeMode, ConsumeRequest, ConsumeResult,
-    MessageListener, OrderlyStatus,
+    CancelSignal, ConsumeFuture, ConsumeMode, ConsumeRequest, ConsumeResult, MessageListener,
 };
 use consumer::publish::MessageProducer;
 use consumer::pull_task::{PullTaskCallback, PullTaskFuture, PullTaskRequest, QueuePuller};
 
 use crate::artefact::Artefact;
 use crate::component::ListenerKind;
+use crate::ending::Ending;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::event::{Event, Observer};
@@ -36,6 +38,7 @@ struct Shared {
     engine: Engine,
     plugin: Arc<Plugin>,
     pool: Arc<InstancePool>,
+    ending: Ending,
 }
 
 impl std::fmt::Debug for ComponentListener {
@@ -81,8 +84,21 @@ impl ComponentListener {
                 engine: engine.clone(),
                 plugin,
                 pool,
+                ending: Ending::default(),
             }),
         })
+    }
+
+    /// Requests under way end with the call that runs now, and those that come later are
+    /// not begun; what was not reached is not finished, and goes to whoever serves next.
+    pub fn drain(&self) {
+        self.shared.ending.drain();
+    }
+
+    /// As [`ComponentListener::drain`], and the calls that run now are dropped with their
+    /// instances; what the calls before them came to stands.
+    pub fn kill(&self) {
+        self.shared.ending.kill();
     }
 
     /// Ends the revision: idle instances shut down now, those in a call when it is done.
@@ -113,19 +129,35 @@ impl MessageListener for ComponentListener {
                 (ListenerKind::Orderly, ConsumeMode::Orderly { .. }) => {
                     shared.consume_orderly(&request, &cancel).await
                 }
-                // A mistake of the wiring: the messages come again, and somebody sees it.
-                (_, ConsumeMode::Concurrently) => {
-                    ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater {
-                        delay_level: None,
-                    })
-                }
-                (_, ConsumeMode::Orderly { .. }) => {
-                    ConsumeResult::Orderly(OrderlyStatus::SuspendCurrentQueueAMoment {
-                        suspend: None,
-                    })
+                (_, ConsumeMode::Concurrently | ConsumeMode::Orderly { .. }) => {
+                    shared.refuse(&request).await
                 }
             }
         })
+    }
+}
+
+impl Shared {
+    /// No further call is made for a request.
+    fn is_over(&self, cancel: &CancelSignal) -> bool {
+        cancel.is_cancelled() || self.ending.is_draining()
+    }
+
+    /// A request for a listener of another kind, which is a mistake of the wiring: its
+    /// messages are not at fault and lose no attempt, and somebody hears of it.
+    async fn refuse(&self, request: &ConsumeRequest) -> ConsumeResult {
+        self.plugin.emit(&Event::RequestOfAnotherKind {
+            plugin: self.plugin.name(),
+            revision: self.plugin.revision(),
+            message_queue: request.message_queue.clone(),
+            listener: self.plugin.config.listener,
+        });
+        // It comes again at once otherwise.
+        let _killed = self
+            .ending
+            .cut(tokio::time::sleep(call::NOT_BEGUN_PAUSE))
+            .await;
+        ConsumeResult::NotFinished
     }
 }
 

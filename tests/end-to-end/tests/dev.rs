@@ -249,3 +249,54 @@ fn replacing_a_plugin_under_traffic_loses_and_repeats_nothing() {
     assert_eq!(dev.wait(BOUND).code(), Some(0));
     assert_eq!(of_rounds(&dev).len(), expected, "a message was repeated");
 }
+
+#[test]
+fn plugin_that_becomes_a_listener_of_another_kind_costs_no_attempt() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let becomes = |kind: &str, guest: &str| {
+        let component = guest_artifacts::path(guest);
+        let manifest = format!(
+            "name = \"changing\"\nlistener = {kind:?}\ncomponent = {component:?}\n\
+             consumer_group = \"g\"\n[[subscription]]\ntopic = \"changing\"\n"
+        );
+        let new = folder.path().join("plugin.toml.new");
+        fs::write(&new, manifest).expect("writable");
+        fs::rename(&new, folder.path().join("plugin.toml")).expect("one folder");
+    };
+    becomes("concurrent", "as_told");
+    let mut dev = dev(folder.path(), &["--samples", "0"]);
+    let address = namesrv_addr(&mut dev);
+    let mut traffic = send(&["send", "changing", "--namesrv-addr", &address]);
+
+    let kinds = [
+        ("orderly", "orderly_as_told"),
+        ("concurrent", "as_told"),
+        ("orderly", "orderly_as_told"),
+    ];
+    for (generation, (kind, guest)) in (2..).zip(kinds) {
+        becomes(kind, guest);
+        let reloaded = format!("(g{generation})");
+        eventually(kind, BOUND, || {
+            traffic.write("fine\n");
+            let lines = dev.lines();
+            let found = |line: &String| line.contains("reloaded") && line.contains(&reloaded);
+            lines.iter().any(found).then_some(())
+        });
+    }
+
+    traffic.close_stdin();
+    assert!(traffic.wait(BOUND).success(), "{:?}", traffic.lines());
+    dev.interrupt();
+    assert_eq!(dev.wait(BOUND).code(), Some(0));
+    let lines = dev.lines();
+    let told = lines.iter().find(|line| line.contains("another way"));
+    assert_eq!(told, None, "no call was of the other kind");
+    let mut summary = lines
+        .iter()
+        .filter(|line| line.starts_with("plugin \"changing\""));
+    let summary = summary.next().expect("a summary at the end");
+    assert!(
+        summary.contains(" done, 0 retried, 0 dead letters, 0 failed calls"),
+        "{summary}"
+    );
+}

@@ -17,9 +17,15 @@ use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
 use crate::store::RunningMessages;
 
-/// A request whose instance could not be made is given back after so long: its messages
-/// are not at fault, and trying at once again would be a loop.
-const NO_INSTANCE_PAUSE: Duration = Duration::from_secs(1);
+/// Bodies and properties that one call hands to a guest, in bytes: RocketMQ's
+/// `maxMessageSize`. A call with more has fewer messages, and one always. Where they do not
+/// lie side by side in a broker's answer they are copied for as long as the call runs, so a
+/// host holds at most this times its calls in addition to its buffers, but for larger
+/// messages.
+pub const CALL_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A request that could not be begun is given back after so long: its messages are not at
+/// fault, and trying at once again would be a loop.
+pub(super) const NOT_BEGUN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Which messages of the request a call has.
 #[derive(Clone, Copy)]
@@ -30,11 +36,48 @@ pub(super) struct Part {
     pub(super) isolated: bool,
 }
 
+impl Part {
+    /// As many of the request's messages from this one on as a call may have.
+    pub(super) fn from(first: usize, request: &ConsumeRequest) -> Self {
+        let per_call = (request.messages_per_call as usize).max(1);
+        let left = request.len().saturating_sub(first);
+        Self {
+            first,
+            messages: within_bytes(request, first, per_call.min(left)),
+            isolated: false,
+        }
+    }
+
+    /// One message alone.
+    pub(super) fn alone(index: usize) -> Self {
+        Self {
+            first: index,
+            messages: 1,
+            isolated: true,
+        }
+    }
+}
+
+fn within_bytes(request: &ConsumeRequest, first: usize, messages: usize) -> usize {
+    // Hardly ever is so much pulled at once, and then nothing need be added up.
+    let pulled = request.runs.iter().map(|run| run.batch.bytes());
+    if pulled.sum::<usize>() <= CALL_BYTES_MAX {
+        return messages;
+    }
+    let wanted = request.iter().skip(first).take(messages);
+    let mut bytes: usize = 0;
+    let fit = wanted.take_while(|consumed| {
+        bytes = bytes.saturating_add(convert::size(consumed.message));
+        bytes <= CALL_BYTES_MAX
+    });
+    fit.count().max(1)
+}
+
 /// What a call came to.
 pub(super) enum Called {
     Answered(Status),
-    /// The guest failed; it was told.
-    Failed,
+    /// The guest failed, for this reason; it was told.
+    Failed(Arc<str>),
     /// The guest was never entered; it was told.
     NoInstance,
 }
@@ -91,8 +134,9 @@ impl Shared {
                 let record = instance.record(interruption, budget);
                 // Gone before anybody hears of it: the messages may go out again then.
                 self.pool.drop_failed(instance);
+                let reason = record.kind.to_string().into();
                 self.tell_failed(request, part, record);
-                Called::Failed
+                Called::Failed(reason)
             }
         }
     }
@@ -222,7 +266,7 @@ impl Drop for Unfinished<'_> {
 /// Waits where no instance could be made.
 pub(super) async fn pause(slot: &mut RunSlot) {
     slot.release();
-    tokio::time::sleep(NO_INSTANCE_PAUSE).await;
+    tokio::time::sleep(NOT_BEGUN_PAUSE).await;
 }
 
 pub(super) fn count(messages: usize) -> u32 {

@@ -1,6 +1,6 @@
 //! A request whose messages may be consumed in any order → calls, and what they come to.
 //!
-//! A request is split into calls of `messages_per_call`. When a call with several
+//! A request is split into calls of `messages_per_call` and `CALL_BYTES_MAX`. When a call with several
 //! messages fails, its messages run again one by one in fresh instances, in order, so
 //! that only what fails alone counts an attempt.
 
@@ -21,28 +21,38 @@ impl Shared {
         request: &Arc<ConsumeRequest>,
         cancel: &CancelSignal,
     ) -> ConsumeResult {
-        let total = request.len();
-        let per_call = (request.messages_per_call as usize).max(1);
-        let mut outcomes = Outcomes::new(total);
+        let mut outcomes = Outcomes::new(request.len());
+        let calls = self.call_concurrently(request, cancel, &mut outcomes);
+        match self.ending.cut(calls).await.flatten() {
+            Some(result) => result,
+            None => outcomes.into_result(),
+        }
+    }
 
-        let Some(_permit) = self.pool.permit().await else {
-            return ConsumeResult::NotFinished;
-        };
+    /// Makes the calls, one after the other; returns the result when one call had the
+    /// whole request.
+    async fn call_concurrently(
+        &self,
+        request: &Arc<ConsumeRequest>,
+        cancel: &CancelSignal,
+        outcomes: &mut Outcomes,
+    ) -> Option<ConsumeResult> {
+        let total = request.len();
+        let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
         let mut slot = self.engine.slots().slot();
-        while outcomes.len() < total && !cancel.is_cancelled() {
-            let part = Part {
-                first: outcomes.len(),
-                messages: per_call.min(total - outcomes.len()),
-                isolated: false,
-            };
+        while outcomes.len() < total && !self.is_over(cancel) {
+            let part = Part::from(outcomes.len(), request);
             slot.give_way();
             match self.call(request, cancel, part, &mut slot).await {
-                Called::Answered(status) if part.messages == total => return status.into(),
+                Called::Answered(status) if part.messages == total => return Some(status.into()),
                 Called::Answered(status) => outcomes.add(status, part.messages),
-                Called::Failed if part.messages == 1 => outcomes.add_failed(),
-                Called::Failed => {
-                    self.isolate(request, cancel, part, &mut outcomes, &mut slot)
+                Called::Failed(reason) if total == 1 => {
+                    return Some(ConsumeResult::Failed { reason });
+                }
+                Called::Failed(_) if part.messages == 1 => outcomes.add_failed(),
+                Called::Failed(_) => {
+                    self.isolate(request, cancel, part, outcomes, &mut slot)
                         .await;
                     if outcomes.len() < part.first + part.messages {
                         break;
@@ -54,11 +64,11 @@ impl Shared {
                 }
             }
         }
-        outcomes.into_result()
+        None
     }
 
     /// Runs the messages of a failed call again, one by one, each in a fresh instance.
-    /// Ends early when the consumer stops or no instance can be made.
+    /// Ends early when the consumer stops, the revision drains or no instance can be made.
     async fn isolate(
         &self,
         request: &Arc<ConsumeRequest>,
@@ -68,18 +78,13 @@ impl Shared {
         slot: &mut RunSlot,
     ) {
         for first in batch.first..batch.first + batch.messages {
-            if cancel.is_cancelled() {
+            if self.is_over(cancel) {
                 return;
             }
-            let part = Part {
-                first,
-                messages: 1,
-                isolated: true,
-            };
             slot.give_way();
-            match self.call(request, cancel, part, slot).await {
+            match self.call(request, cancel, Part::alone(first), slot).await {
                 Called::Answered(status) => outcomes.add(status, 1),
-                Called::Failed => outcomes.add_failed(),
+                Called::Failed(_) => outcomes.add_failed(),
                 Called::NoInstance => {
                     pause(slot).await;
                     return;

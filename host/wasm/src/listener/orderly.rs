@@ -1,8 +1,8 @@
 //! A request whose messages are consumed in queue order → calls, and what each of them
 //! said.
 //!
-//! A request is split into calls of `messages_per_call`; the first answer that keeps its
-//! messages in the queue ends it. When a call with several messages fails, its messages
+//! A request is split into calls of `messages_per_call` and `CALL_BYTES_MAX`; the first
+//! answer that keeps its messages in the queue ends it. When a call with several messages fails, its messages
 //! run again one by one in fresh instances, in order, up to the first that does not
 //! succeed alone: what stood before it is done and not repeated, it counts the attempt,
 //! and what stands after it was never reached.
@@ -29,28 +29,38 @@ impl Shared {
         request: &Arc<ConsumeRequest>,
         cancel: &CancelSignal,
     ) -> ConsumeResult {
-        let total = request.len();
-        let per_call = (request.messages_per_call as usize).max(1);
         let mut calls = Calls::default();
+        let calling = self.call_in_order(request, cancel, &mut calls);
+        match self.ending.cut(calling).await.flatten() {
+            Some(result) => result,
+            None => calls.into_result(request.len()),
+        }
+    }
 
-        let Some(_permit) = self.pool.permit().await else {
-            return ConsumeResult::NotFinished;
-        };
+    /// Makes the calls, one after the other; returns the result when one call had the
+    /// whole request.
+    async fn call_in_order(
+        &self,
+        request: &Arc<ConsumeRequest>,
+        cancel: &CancelSignal,
+        calls: &mut Calls,
+    ) -> Option<ConsumeResult> {
+        let total = request.len();
+        let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
         let mut slot = self.engine.slots().slot();
-        while calls.go_on(total) && !cancel.is_cancelled() {
-            let part = Part {
-                first: calls.messages,
-                messages: per_call.min(total - calls.messages),
-                isolated: false,
-            };
+        while calls.go_on(total) && !self.is_over(cancel) {
+            let part = Part::from(calls.messages, request);
             slot.give_way();
             match self.call(request, cancel, part, &mut slot).await {
-                Called::Answered(status) if part.messages == total => return status.into(),
+                Called::Answered(status) if part.messages == total => return Some(status.into()),
                 Called::Answered(status) => calls.add(status, part.messages),
-                Called::Failed if part.messages == 1 => calls.add_failed(),
-                Called::Failed => {
-                    self.isolate_in_order(request, cancel, part, &mut calls, &mut slot)
+                Called::Failed(reason) if total == 1 => {
+                    return Some(ConsumeResult::Failed { reason });
+                }
+                Called::Failed(_) if part.messages == 1 => calls.add_failed(),
+                Called::Failed(_) => {
+                    self.isolate_in_order(request, cancel, part, calls, &mut slot)
                         .await;
                     if calls.messages < part.first + part.messages {
                         break;
@@ -62,12 +72,12 @@ impl Shared {
                 }
             }
         }
-        calls.into_result(total)
+        None
     }
 
     /// Runs the messages of a failed call again, one by one, each in a fresh instance, up
-    /// to the first that does not succeed. Ends early when the queue is gone or no
-    /// instance can be made.
+    /// to the first that does not succeed. Ends early when the queue is gone, the revision
+    /// drains or no instance can be made.
     async fn isolate_in_order(
         &self,
         request: &Arc<ConsumeRequest>,
@@ -77,16 +87,12 @@ impl Shared {
         slot: &mut RunSlot,
     ) {
         let end = batch.first + batch.messages;
-        while calls.go_on(end) && !cancel.is_cancelled() {
-            let part = Part {
-                first: calls.messages,
-                messages: 1,
-                isolated: true,
-            };
+        while calls.go_on(end) && !self.is_over(cancel) {
+            let part = Part::alone(calls.messages);
             slot.give_way();
             match self.call(request, cancel, part, slot).await {
                 Called::Answered(status) => calls.add(status, 1),
-                Called::Failed => calls.add_failed(),
+                Called::Failed(_) => calls.add_failed(),
                 Called::NoInstance => {
                     pause(slot).await;
                     return;

@@ -27,6 +27,17 @@ impl Shared {
         puller: Arc<dyn QueuePuller>,
         cancel: CancelSignal,
     ) -> PullTaskResult {
+        let run = self.run_pull_task(request, puller, cancel);
+        let ended = self.ending.cut(run).await;
+        ended.unwrap_or(PullTaskResult::NotFinished)
+    }
+
+    async fn run_pull_task(
+        &self,
+        request: &Arc<PullTaskRequest>,
+        puller: Arc<dyn QueuePuller>,
+        cancel: CancelSignal,
+    ) -> PullTaskResult {
         let kind = self.plugin.config.listener;
         if kind != ListenerKind::ScheduledPull {
             // A mistake of the wiring.
@@ -37,7 +48,7 @@ impl Shared {
         let Some(_permit) = self.pool.permit().await else {
             return PullTaskResult::NotFinished;
         };
-        if cancel.is_cancelled() {
+        if self.is_over(&cancel) {
             return PullTaskResult::NotFinished;
         }
         let _ticking = self.engine.ticking();

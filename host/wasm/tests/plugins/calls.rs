@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consumer::listener::{CancelSignal, ConsumeResult, MessageListener, MessageOutcome};
-use wasm::{Event, FailureKind, Isolation, Phase, RecycleReason};
+use wasm::{CALL_BYTES_MAX, Event, FailureKind, Isolation, Phase, RecycleReason};
 
 use crate::support::{
-    Plugin, Request, SOON, all_done, each, eventually, failed_alone, later, message_id,
+    Plugin, Request, all_done, each, eventually, failed_alone, later, message_id,
 };
 
 #[tokio::test]
@@ -100,6 +101,23 @@ async fn several_poison_messages_fail_each_for_itself() {
 }
 
 #[tokio::test]
+async fn call_has_no_more_bytes_than_its_bound_and_one_message_always() {
+    let plugin = Plugin::load("succeed").await;
+    // Their properties make three of them too many, and one of these too much.
+    let third = Bytes::from(vec![b'a'; CALL_BYTES_MAX / 3]);
+    let whole = Bytes::from(vec![b'a'; CALL_BYTES_MAX]);
+    let bodies = [&third, &third, &third, &whole, &third, &third];
+
+    let result = plugin
+        .consume_request(Request::of_bytes(bodies.into_iter().cloned()).build())
+        .await;
+
+    assert_eq!(result, all_done());
+    let messages: Vec<_> = plugin.events.reports().iter().map(|r| r.messages).collect();
+    assert_eq!(messages, [2, 1, 1, 2]);
+}
+
+#[tokio::test]
 async fn message_that_hangs_is_the_only_one_to_pay_for_it() {
     let plugin = Plugin::load("as_told").await;
     for hang in ["wait", "loop"] {
@@ -138,7 +156,7 @@ async fn record_of_a_trap_has_everything() {
 
     assert_eq!(
         plugin.consume_request(request.build()).await,
-        failed_alone()
+        failed_alone(&plugin)
     );
 
     let [record] = plugin.events.failures().try_into().unwrap();
@@ -179,7 +197,7 @@ async fn instance_that_trapped_never_serves_again() {
     );
     assert_eq!(plugin.events.instances_created(), 1, "the one of the load");
 
-    assert_eq!(plugin.consume(&["trap"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["trap"]).await, failed_alone(&plugin));
     assert_eq!(plugin.listener.idle_instances(), 0);
     assert_eq!(
         plugin.consume(&["done"]).await,
@@ -330,24 +348,18 @@ async fn cancelled_request_is_not_finished_where_it_was_not_begun() {
 #[tokio::test]
 async fn cancelling_ends_a_request_between_two_calls() {
     let plugin = Plugin::load("as_told").await;
-    let mut request = Request::of(&["done", "wait 100", "done"]);
+    let mut request = Request::of(&["done", "log second", "done"]);
     request.messages_per_call = 1;
     let cancel = CancelSignal::default();
-    let call = tokio::spawn(
-        plugin
-            .listener
-            .consume_message(Arc::new(request.build()), cancel.clone()),
-    );
-    eventually("the first call ends", || {
-        !plugin.events.reports().is_empty()
-    })
-    .await;
+    let raised = cancel.clone();
+    plugin.events.on_line("second", move || raised.cancel());
 
-    cancel.cancel();
+    let call = plugin
+        .listener
+        .consume_message(Arc::new(request.build()), cancel);
 
-    let result = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
     assert_eq!(
-        result,
+        call.await,
         each(vec![
             MessageOutcome::Done,
             MessageOutcome::Done,

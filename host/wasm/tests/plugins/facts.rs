@@ -126,6 +126,23 @@ async fn guest_can_ask_about_its_call() {
 }
 
 #[tokio::test]
+async fn trace_context_of_a_message_reaches_the_guest_whatever_is_in_it() {
+    let plugin = Plugin::load("describe").await;
+    for context in [
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "00-00000000000000000000000000000000-0000000000000000-00",
+        "not a trace context",
+        "",
+    ] {
+        let request = Request::of(&["a"]).property("traceparent", context);
+        let facts = plugin.reasons(request).await.remove(0);
+        let property = format!("property.traceparent={context}");
+        assert!(facts.lines().any(|line| line == property), "{facts}");
+    }
+    assert_eq!(plugin.events.failures(), []);
+}
+
+#[tokio::test]
 async fn clocks_of_the_sealed_host_work() {
     let plugin = Plugin::load("read_clock").await;
     assert_eq!(plugin.consume(&["a"]).await, all_done());
@@ -265,7 +282,7 @@ async fn send_that_hangs_is_cut_at_the_deadline() {
         .listener
         .consume_message(Arc::new(request.build()), CancelSignal::default());
     let result = tokio::time::timeout(SOON, call).await.unwrap();
-    assert_eq!(result, crate::support::failed_alone());
+    assert_eq!(result, crate::support::failed_alone(&plugin));
     assert_eq!(plugin.events.failures()[0].kind.name(), "timeout");
 }
 

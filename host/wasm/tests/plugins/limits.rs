@@ -16,7 +16,7 @@ async fn guest_that_never_returns_is_killed_by_its_computing_time() {
     .await;
     let started = Instant::now();
 
-    assert_eq!(plugin.consume(&["a"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["a"]).await, failed_alone(&plugin));
 
     let [record] = plugin.events.failures().try_into().unwrap();
     assert_eq!(
@@ -36,7 +36,7 @@ async fn guest_that_never_returns_is_killed_by_the_wall_clock_too() {
 
     assert_eq!(
         plugin.consume_request(request.build()).await,
-        failed_alone()
+        failed_alone(&plugin)
     );
 
     let [record] = plugin.events.failures().try_into().unwrap();
@@ -54,7 +54,7 @@ async fn guest_that_waits_for_ever_is_killed_by_the_wall_clock() {
 
     assert_eq!(
         plugin.consume_request(request.build()).await,
-        failed_alone()
+        failed_alone(&plugin)
     );
 
     let [record] = plugin.events.failures().try_into().unwrap();
@@ -75,7 +75,7 @@ async fn guest_cannot_have_more_memory_than_its_limit() {
     })
     .await;
     for _ in 0..3 {
-        assert_eq!(plugin.consume(&["a"]).await, failed_alone());
+        assert_eq!(plugin.consume(&["a"]).await, failed_alone(&plugin));
     }
     for record in plugin.events.failures() {
         assert_eq!(record.kind, FailureKind::Memory(8 << 20));
@@ -92,7 +92,7 @@ async fn message_larger_than_the_guests_memory_fails_it_alone() {
     let request = Request::of_bytes([Bytes::from(vec![b'x'; 5 << 20])]);
     assert_eq!(
         plugin.consume_request(request.build()).await,
-        failed_alone()
+        failed_alone(&plugin)
     );
     assert_eq!(
         plugin.events.failures()[0].kind,
@@ -105,7 +105,7 @@ async fn message_larger_than_the_guests_memory_fails_it_alone() {
 async fn recursion_is_a_trap_and_not_the_end_of_the_process() {
     // This guest's own stack, in its memory, ends before the host's.
     let plugin = Plugin::load("recurse").await;
-    assert_eq!(plugin.consume(&["a"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["a"]).await, failed_alone(&plugin));
     let [record] = plugin.events.failures().try_into().unwrap();
     assert!(
         matches!(record.kind, FailureKind::Trap(_)),
@@ -140,7 +140,7 @@ async fn start_function_is_under_the_guards_too() {
 #[tokio::test]
 async fn exit_is_a_failure_of_the_call() {
     let plugin = Plugin::load("exit").await;
-    assert_eq!(plugin.consume(&["a"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["a"]).await, failed_alone(&plugin));
     let [record] = plugin.events.failures().try_into().unwrap();
     // WASI 0.2 has success and failure only.
     assert_eq!(record.kind, FailureKind::Exit(1));
@@ -152,7 +152,7 @@ async fn transfer_to_the_host_is_bounded() {
         config.limits.host_memory = 64 * 1024;
     })
     .await;
-    assert_eq!(plugin.consume(&["a"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["a"]).await, failed_alone(&plugin));
     let [record] = plugin.events.failures().try_into().unwrap();
     assert_eq!(
         record.kind.to_string(),
@@ -279,7 +279,7 @@ async fn guest_that_survives_a_refused_growth_is_not_blamed_later() {
         plugin.consume(&["grow 3"]).await,
         each(vec![MessageOutcome::Done])
     );
-    assert_eq!(plugin.consume(&["trap"]).await, failed_alone());
+    assert_eq!(plugin.consume(&["trap"]).await, failed_alone(&plugin));
     assert!(matches!(
         plugin.events.failures()[0].kind,
         FailureKind::Trap(_)

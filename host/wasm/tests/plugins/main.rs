@@ -9,6 +9,7 @@
 
 mod answers;
 mod calls;
+mod ending;
 mod facts;
 mod limits;
 mod loading;

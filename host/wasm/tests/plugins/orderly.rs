@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consumer::listener::{
-    CancelSignal, ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener, OrderlyCall,
-    OrderlyStatus,
+    CancelSignal, ConsumeMode, ConsumeResult, MessageListener, OrderlyCall, OrderlyStatus,
 };
 use wasm::{AnswerProblem, Event, FailureKind, ListenerKind};
 
-use crate::support::{Plugin, Request, SOON, eventually, message_id};
+use crate::support::{Plugin, Request, eventually, failed_alone, message_id};
 
 const SUSPENDED: OrderlyStatus = OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
 
@@ -156,7 +155,7 @@ async fn message_that_fails_alone_suspends_its_queue_with_one_record() {
 
         let result = plugin.consume_request(request.build()).await;
 
-        assert_eq!(result, all(SUSPENDED), "{poison}");
+        assert_eq!(result, failed_alone(&plugin), "{poison}");
         let [record] = plugin.events.failures()[told..]
             .to_vec()
             .try_into()
@@ -238,22 +237,19 @@ async fn trial_one_by_one_obeys_commit_and_rollback() {
 #[tokio::test]
 async fn cancelled_request_keeps_what_was_done_and_reaches_nothing_more() {
     let plugin = load("orderly_as_told").await;
-    let mut request = Request::in_order(&["a", "wait 200", "never"]);
+    let mut request = Request::in_order(&["a", "b", "never"]);
     request.messages_per_call = 1;
     let cancel = CancelSignal::default();
+    let raised = cancel.clone();
+    plugin
+        .events
+        .on_line("ledger[0:3:b]", move || raised.cancel());
+
     let call = plugin
         .listener
-        .consume_message(Arc::new(request.build()), cancel.clone());
-    let call = tokio::spawn(call);
-    eventually("the first call ends", || {
-        !plugin.events.reports().is_empty()
-    })
-    .await;
+        .consume_message(Arc::new(request.build()), cancel);
 
-    cancel.cancel();
-
-    let result = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
-    assert_eq!(result, calls([(2, OrderlyStatus::Success)]));
+    assert_eq!(call.await, calls([(2, OrderlyStatus::Success)]));
 }
 
 #[tokio::test]
@@ -339,14 +335,28 @@ async fn obeys_the_contract(guest: &str) {
 async fn request_of_another_mode_comes_again() {
     let orderly = load("orderly_succeed").await;
     let concurrent = Plugin::load("succeed").await;
-    assert_eq!(
-        orderly.consume(&["a"]).await,
-        ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level: None })
+    let in_order = Request::in_order(&["a"]).build();
+
+    let (one, other) = tokio::join!(
+        orderly.consume(&["a"]),
+        concurrent.consume_request(in_order)
     );
-    let request = Request::in_order(&["a"]).build();
-    assert_eq!(concurrent.consume_request(request).await, all(SUSPENDED));
-    assert_eq!(
-        orderly.events.reports().len() + concurrent.events.reports().len(),
-        0
-    );
+
+    assert_eq!(one, ConsumeResult::NotFinished, "no attempt is lost");
+    assert_eq!(other, ConsumeResult::NotFinished);
+    for (plugin, kind) in [
+        (orderly, ListenerKind::Orderly),
+        (concurrent, ListenerKind::Concurrent),
+    ] {
+        assert_eq!(plugin.events.reports(), []);
+        let told = plugin.events.pick(|event| match event {
+            Event::RequestOfAnotherKind {
+                listener,
+                message_queue,
+                ..
+            } => Some((listener, message_queue.to_string())),
+            _ => None,
+        });
+        assert_eq!(told, [(kind, "orders@broker-a:3".to_owned())]);
+    }
 }

@@ -283,10 +283,26 @@ async fn numbers_out_of_range_are_errors_that_name_the_range() {
         let body = format!("pull {number}");
         assert_eq!(run(&plugin, &Queue::of(&[&body])).await, failed(&expected));
     }
+    for number in [1, PULL_MESSAGES_MAX] {
+        let body = format!("pull {number}");
+        let queue = Queue::of(&[&body]);
+        assert_eq!(run(&plugin, &queue).await, failed("1, next 101"));
+    }
     let queue = Queue::of(&["at 9223372036854775808"]);
+    queue
+        .update_consume_offset(QueueOffset(FIRST))
+        .await
+        .unwrap();
     let expected = "offset is 9223372036854775808; it must be 0 to 9223372036854775807";
     assert_eq!(run(&plugin, &queue).await, failed(expected));
-    assert_eq!(queue.offset(), None);
+    assert_eq!(queue.offset(), Some(FIRST), "it stays where it was");
+    let queue = Queue::of(&["at 9223372036854775807"]);
+    let after = Some(Duration::ZERO);
+    assert_eq!(
+        run(&plugin, &queue).await,
+        PullTaskResult::NextRun { after }
+    );
+    assert_eq!(queue.offset(), Some(i64::MAX as u64));
 }
 
 #[tokio::test]

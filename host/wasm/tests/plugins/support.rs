@@ -234,16 +234,43 @@ pub fn message_id(index: i64) -> String {
 
 /// Everything a plugin's observer heard.
 #[derive(Clone, Default)]
-pub struct Events(Arc<Mutex<Vec<Event>>>);
+pub struct Events {
+    heard: Arc<Mutex<Vec<Event>>>,
+    awaited_line: Arc<Mutex<Option<AwaitedLine>>>,
+}
+
+struct AwaitedLine {
+    text: String,
+    then: Box<dyn FnOnce() + Send>,
+}
 
 impl Events {
     pub fn observer(&self) -> Observer {
-        let events = Arc::clone(&self.0);
-        Arc::new(move |event: &Event| events.lock().unwrap().push(event.clone()))
+        let events = self.clone();
+        Arc::new(move |event: &Event| {
+            events.heard.lock().unwrap().push(event.clone());
+            if let Event::LogLine { line, .. } = event {
+                let mut awaited = events.awaited_line.lock().unwrap();
+                let found = awaited.take_if(|awaited| line.text.contains(&awaited.text));
+                drop(awaited);
+                if let Some(AwaitedLine { then, .. }) = found {
+                    then();
+                }
+            }
+        })
+    }
+
+    /// Does something as soon as a guest logs a line with this text, in the midst of its
+    /// call.
+    pub fn on_line(&self, text: &str, then: impl FnOnce() + Send + 'static) {
+        *self.awaited_line.lock().unwrap() = Some(AwaitedLine {
+            text: text.to_owned(),
+            then: Box::new(then),
+        });
     }
 
     pub fn all(&self) -> Vec<Event> {
-        self.0.lock().unwrap().clone()
+        self.heard.lock().unwrap().clone()
     }
 
     pub fn failures(&self) -> Vec<FailureRecord> {
@@ -336,9 +363,12 @@ pub fn later(delay_level: Option<i32>) -> MessageOutcome {
     MessageOutcome::ReconsumeLater { delay_level }
 }
 
-/// One message that failed by itself.
-pub fn failed_alone() -> ConsumeResult {
-    each(vec![later(None)])
+/// One message that failed by itself, for the reason that was told last.
+pub fn failed_alone(plugin: &Plugin) -> ConsumeResult {
+    let record = plugin.events.failures().pop().expect("a failure is told");
+    ConsumeResult::Failed {
+        reason: record.kind.to_string().into(),
+    }
 }
 
 /// Waits until something is so.

@@ -230,6 +230,10 @@ fn outcome(
     };
     let status = match result {
         ConsumeResult::Concurrently(status) => status,
+        ConsumeResult::Failed { reason } if !attempts_used_up => {
+            return (Outcome::Retry, Some(Arc::clone(reason)));
+        }
+        ConsumeResult::Failed { .. } => return later(),
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             return (Outcome::NotFinished, None);
         }

@@ -389,17 +389,33 @@ impl Parts {
         if !is_new_group && !is_new_revision {
             return Ok(Reloaded::Unchanged);
         }
-        let generation = self.plugin.deploy(Arc::new(manifest.clone())).await?;
+        // What the group has now is not for a listener of another kind.
+        let leaves_first = manifest.kind() != before.kind();
+        if leaves_first {
+            self.unsubscribe(&before).await?;
+        }
+        let deployed = self.plugin.deploy(Arc::new(manifest.clone())).await;
+        if leaves_first && deployed.is_err() {
+            self.subscribe(&before).await?;
+        }
+        let generation = deployed?;
         if is_new_group {
             add_topics(&self.broker, &manifest)?;
-            let driver = self.tenant.driver();
-            driver
-                .unsubscribe(before.consumer_group())
-                .await
-                .context("cannot leave the group")?;
+            if !leaves_first {
+                self.unsubscribe(&before).await?;
+            }
             self.subscribe(&manifest).await?;
         }
         Ok(Reloaded::Serves(Box::new(manifest), generation))
+    }
+
+    async fn unsubscribe(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let driver = self.tenant.driver();
+        driver
+            .unsubscribe(manifest.consumer_group())
+            .await
+            .context("cannot leave the group")?;
+        Ok(())
     }
 }
 

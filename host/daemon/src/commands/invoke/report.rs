@@ -393,6 +393,7 @@ fn outcomes(messages: usize, result: &ConsumeResult) -> Vec<MessageOutcome> {
             each.resize(messages, later(None));
             each
         }
+        ConsumeResult::Failed { .. } => vec![later(None); messages],
         // A request to consume concurrently gets no orderly answer.
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             vec![MessageOutcome::NotFinished; messages]

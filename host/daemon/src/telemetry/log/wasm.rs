@@ -39,6 +39,17 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             debug!(target: "wasm", %tenant, %plugin, %revision, messages, "call killed");
         }
+        Event::RequestOfAnotherKind {
+            plugin,
+            revision,
+            message_queue,
+            listener,
+        } => {
+            if let Some(untold) = repeats.admit(&format!("kind {tenant} {plugin}")) {
+                let kind = listener.name();
+                error!(target: "wasm", %tenant, %plugin, %revision, queue = %message_queue, untold, "plugin \"{plugin}\" is of kind {kind}, and its group consumes in another way: its messages wait; start the host again");
+            }
+        }
         Event::AnswerCorrected {
             plugin,
             revision,
