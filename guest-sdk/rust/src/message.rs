@@ -3,6 +3,7 @@
 //! A [`Message`] is a view into its [`Batch`]: copying it copies no bytes, and its
 //! properties stay in the broker's encoding until one is asked for.
 
+use std::cell::Cell;
 use std::str::Utf8Error;
 use std::time::Duration;
 
@@ -10,11 +11,18 @@ use crate::bindings::exports::mqlet::listener::concurrent::{BatchContext, Messag
 use crate::bindings::mqlet::listener::types::Slice;
 use crate::call::{self, MessageDetails};
 
+thread_local! {
+    /// Pulls so far: the host knows more only of the messages of the last one.
+    static PULLS: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Messages of one queue, in offset order.
 pub struct Batch {
     context: BatchContext,
     records: Vec<Record>,
     data: Vec<u8>,
+    /// Of which pull; `None`: it is what the listener was called with.
+    pull: Option<u64>,
 }
 
 impl Batch {
@@ -23,6 +31,17 @@ impl Batch {
             context,
             records,
             data,
+            pull: None,
+        }
+    }
+
+    /// The answer to a pull, just now.
+    pub(crate) fn pulled(context: BatchContext, records: Vec<Record>, data: Vec<u8>) -> Self {
+        let pull = PULLS.get() + 1;
+        PULLS.set(pull);
+        Self {
+            pull: Some(pull),
+            ..Self::new(context, records, data)
         }
     }
 
@@ -33,8 +52,7 @@ impl Batch {
             .enumerate()
             .map(|(index, record)| Message {
                 record,
-                data: &self.data,
-                context: &self.context,
+                batch: self,
                 index,
             })
     }
@@ -95,8 +113,7 @@ impl std::fmt::Debug for Batch {
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     record: &'a Record,
-    data: &'a [u8],
-    context: &'a BatchContext,
+    batch: &'a Batch,
     index: usize,
 }
 
@@ -109,7 +126,7 @@ impl<'a> Message<'a> {
 
     /// The topic it was first sent to.
     pub fn topic(self) -> &'a str {
-        &self.context.topic
+        &self.batch.context.topic
     }
 
     /// The content, decompressed.
@@ -161,12 +178,12 @@ impl<'a> Message<'a> {
 
     /// The broker it was pulled from.
     pub fn broker_name(self) -> &'a str {
-        &self.context.broker_name
+        &self.batch.context.broker_name
     }
 
     /// The queue it was pulled from; for a message that came back, one of the retry topic.
     pub fn queue_id(self) -> u32 {
-        self.context.queue_id
+        self.batch.context.queue_id
     }
 
     /// Its place in that queue.
@@ -205,13 +222,18 @@ impl<'a> Message<'a> {
     }
 
     fn part(self, slice: Slice) -> &'a [u8] {
-        let rest = self.data.get(slice.offset as usize..).unwrap_or_default();
+        let data = &self.batch.data;
+        let rest = data.get(slice.offset as usize..).unwrap_or_default();
         rest.get(..slice.size as usize).unwrap_or_default()
     }
 
     /// What is rarely wanted: hosts, checksum, transaction. Asks the host; `None` when
-    /// this message is not part of the running call.
+    /// this message is not part of the running call, and for one that was pulled also
+    /// after the next pull.
     pub fn details(self) -> Option<MessageDetails> {
+        if self.batch.pull.is_some_and(|pull| pull != PULLS.get()) {
+            return None;
+        }
         u32::try_from(self.index).ok().and_then(call::details)
     }
 }

@@ -14,8 +14,10 @@ use crate::message::{Batch, Message};
 /// `MessageListenerOrderly`.
 ///
 /// Right as long as a call has one message (`consume_message_batch_max_size = 1`, the
-/// default of orderly listeners). With more, the first message that is not consumed ends
-/// the call, and the whole batch comes again, those before it included: then implement
+/// default of orderly listeners). With more, all of them get one answer: the first one
+/// that suspends or fails ends the call, and the whole batch comes again, those before it
+/// included; a rollback of any of them is one of the batch; and a commit that is not of the
+/// last one cannot be said, so that it is an error, which suspends the queue. Then implement
 /// [`OrderlyBatchListener`] instead.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an orderly listener",
@@ -47,16 +49,27 @@ pub trait OrderlyBatchListener: 'static {
 
 impl<T: OrderlyListener> OrderlyBatchListener for T {
     fn consume_batch(&mut self, batch: &Batch) -> Result<OrderlyStatus, Error> {
-        let mut status = OrderlyStatus::Success;
+        let mut answer = OrderlyStatus::Success;
         for message in batch.iter() {
-            status = self.consume_message(message)?;
-            if !status.is_consumed() {
-                break;
-            }
+            let status = self.consume_message(message)?;
+            answer = match (answer, status) {
+                (_, OrderlyStatus::SuspendCurrentQueueAMoment { .. }) => return Ok(status),
+                // It goes on: while auto-commit is on, this is a success like another.
+                (OrderlyStatus::Rollback, _) => OrderlyStatus::Rollback,
+                // To commit this message would lose what it still may roll back.
+                (OrderlyStatus::Commit, OrderlyStatus::Success) => {
+                    return Err(COMMIT_IN_THE_MIDDLE.into());
+                }
+                (_, status) => status,
+            };
         }
-        Ok(status)
+        Ok(answer)
     }
 }
+
+const COMMIT_IN_THE_MIDDLE: &str = "a message was committed and the one behind it, in the \
+    same batch, was not: one answer for both cannot say that; set \
+    consume_message_batch_max_size = 1, or implement OrderlyBatchListener";
 
 /// What becomes of a batch. RocketMQ: `ConsumeOrderlyStatus` with its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,10 +99,6 @@ impl OrderlyStatus {
     /// Again after this time.
     pub fn suspend_for(after: Duration) -> Self {
         Self::SuspendCurrentQueueAMoment { after: Some(after) }
-    }
-
-    fn is_consumed(self) -> bool {
-        matches!(self, Self::Success | Self::Commit)
     }
 }
 
@@ -131,14 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn first_message_that_is_not_consumed_answers_for_the_batch() {
+    fn one_answer_stands_for_the_batch_or_none_can() {
         let wait = OrderlyStatus::suspend_for(Duration::from_secs(2));
         for (bodies, status) in [
             (vec!["a", "b"], Ok(OrderlyStatus::Success)),
             (vec!["a", "commit"], Ok(OrderlyStatus::Commit)),
+            (vec!["commit", "commit"], Ok(OrderlyStatus::Commit)),
             (vec!["a", "wait", "commit"], Ok(wait)),
-            (vec!["rollback", "fail"], Ok(OrderlyStatus::Rollback)),
+            (vec!["commit", "rollback"], Ok(OrderlyStatus::Rollback)),
+            (vec!["rollback", "a"], Ok(OrderlyStatus::Rollback)),
+            (vec!["rollback", "fail"], Err("told to fail".to_owned())),
             (vec!["a", "fail"], Err("told to fail".to_owned())),
+            (vec!["commit", "a"], Err(COMMIT_IN_THE_MIDDLE.to_owned())),
         ] {
             let messages = bodies.iter().map(|body| message("topic").body(*body));
             assert_eq!(

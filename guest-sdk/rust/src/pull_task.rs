@@ -35,9 +35,9 @@ pub trait PullTask: 'static {
 /// When a queue is worked again. RocketMQ: `pullNextDelayTimeMillis`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextRun {
-    /// After the manifest's `pull_interval`.
+    /// After the manifest's `pull_task_interval`.
     AsConfigured,
-    /// After this time.
+    /// After this time. The host has a bound after a run that pulled nothing: 10 ms.
     After(Duration),
 }
 
@@ -79,7 +79,7 @@ impl PullQueue {
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
             max_offset: result.max_offset,
-            messages: Batch::new(self.context.clone(), result.messages, result.data),
+            messages: Batch::pulled(self.context.clone(), result.messages, result.data),
         })
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct MessageJson {
     pub(crate) topic: Option<String>,
     pub(crate) tags: Option<String>,
     pub(crate) keys: Vec<String>,
+    /// Messages with one sharding key go to one queue, in order.
+    pub(crate) sharding_key: Option<String>,
     /// By name; none is reserved by RocketMQ.
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) body: Bytes,
@@ -66,6 +68,7 @@ struct Written {
     tags: Option<String>,
     #[serde(default)]
     keys: Keys,
+    sharding_key: Option<String>,
     #[serde(default)]
     properties: BTreeMap<String, String>,
     body: Option<String>,
@@ -155,6 +158,7 @@ fn check(number: usize, written: Written) -> Result<MessageJson, MessageJsonErro
         topic: written.topic,
         tags: written.tags,
         keys,
+        sharding_key: written.sharding_key,
         properties: written.properties,
         body,
         reconsume_times: written.reconsume_times,
@@ -205,12 +209,13 @@ mod tests {
 
     #[test]
     fn object_array_and_lines_are_the_same() {
-        let one = r#"{"topic": "t", "tags": "a", "keys": ["k", "l"], "properties": {"p": "v"},
+        let one = r#"{"topic": "t", "tags": "a", "keys": ["k", "l"], "sharding_key": "s", "properties": {"p": "v"},
             "body": "hi", "reconsume_times": 2, "broker_name": "b", "queue_id": 3, "queue_offset": 4}"#;
         let expected = MessageJson {
             topic: Some("t".into()),
             tags: Some("a".into()),
             keys: vec!["k".into(), "l".into()],
+            sharding_key: Some("s".into()),
             properties: [("p".to_owned(), "v".to_owned())].into(),
             body: "hi".into(),
             reconsume_times: 2,

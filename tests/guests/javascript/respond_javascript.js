@@ -2,8 +2,12 @@
 // refused with "refuse refused"; a body that starts with "!" is dead-lettered with
 // "ID is malformed", one with "?" comes back at delay level 3, the rest is done.
 
-// UTF-8, in an engine without TextDecoder.
-const text = (bytes) => decodeURIComponent(escape(String.fromCharCode(...bytes)));
+// UTF-8, in an engine without TextDecoder; of any length.
+const text = (bytes) => {
+  let latin1 = '';
+  for (const byte of bytes) latin1 += String.fromCharCode(byte);
+  return decodeURIComponent(escape(latin1));
+};
 
 const outcome = (message, data) => {
   const part = ({ offset, size }) => data.subarray(offset, offset + size);

@@ -152,6 +152,31 @@ mod tests {
         }
     }
 
+    /// Pulls twice and asks for more about what it got.
+    struct Twice;
+
+    impl PullTask for Twice {
+        fn do_pull_task(&mut self, queue: &PullQueue) -> Result<NextRun, Error> {
+            let details = |pulled: &crate::Pulled| {
+                let id = |message: crate::Message<'_>| Some(message.details()?.offset_message_id);
+                pulled.iter().map(id).collect::<Vec<_>>()
+            };
+            let first = queue.pull("*", 0, 1)?;
+            info!("{}", details(&first)[0].is_some());
+            let second = queue.pull("*", 1, 1)?;
+            info!("{:?} {}", details(&first), details(&second)[0].is_some());
+            assert!(queue.pull("*", 1, 0).is_err());
+            info!("{}", details(&second)[0].is_some());
+            Ok(NextRun::AsConfigured)
+        }
+    }
+
+    #[test]
+    fn details_are_of_the_last_pull_and_never_of_another_message() {
+        let run = do_pull_task(&mut Twice, queue("t").messages(["A", "B"].map(tagged)));
+        assert_eq!(run.log_texts(), ["true", "[None] true", "true"]);
+    }
+
     #[test]
     fn what_fails_is_an_error_and_moves_nothing() {
         let mut task = Once {

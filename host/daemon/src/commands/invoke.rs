@@ -48,8 +48,8 @@ Nothing is built: the component has to be there (\"mqlet dev\" builds it).
 
 A message as JSON, every field optional:
 
-  {\"topic\": \"orders\", \"tags\": \"paid\", \"keys\": [\"4711\"], \"properties\": {\"region\": \"eu\"},
-   \"body\": \"text\", \"body_base64\": \"…\", \"reconsume_times\": 0,
+  {\"topic\": \"orders\", \"tags\": \"paid\", \"keys\": [\"4711\"], \"sharding_key\": \"4711\",
+   \"properties\": {\"region\": \"eu\"}, \"body\": \"text\", \"body_base64\": \"…\", \"reconsume_times\": 0,
    \"broker_name\": \"broker-a\", \"queue_id\": 0, \"queue_offset\": 0}
 
 Examples:

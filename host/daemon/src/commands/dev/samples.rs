@@ -82,6 +82,7 @@ fn outgoing(message: MessageJson, topic: &str) -> OutgoingMessage {
         body: message.body,
         tags: message.tags,
         keys: message.keys,
+        sharding_key: message.sharding_key,
         properties: message.properties.into_iter().collect(),
         ..OutgoingMessage::default()
     }
@@ -114,6 +115,18 @@ mod tests {
                 .ok(),
             Some(12)
         );
+    }
+
+    #[test]
+    fn events_of_an_order_go_to_one_queue_in_the_sample_that_is_about_order() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/order-ledger/rust");
+        let manifest = Manifest::load(&folder.join("plugin.toml")).expect("a sample");
+        let messages = samples(&manifest, None).expect("its samples");
+        let of_orders = messages.iter().filter(|message| !message.keys.is_empty());
+        assert!(of_orders.clone().count() > 0);
+        for message in of_orders {
+            assert_eq!(message.sharding_key.as_ref(), message.keys.first());
+        }
     }
 
     #[test]

@@ -222,6 +222,9 @@ fn stored(
     if !message.keys.is_empty() {
         all.set(properties::KEYS, message.keys.join(" "));
     }
+    if let Some(sharding_key) = &message.sharding_key {
+        all.set(properties::SHARDING_KEY, sharding_key);
+    }
     all.set(properties::UNIQ_KEY, id);
     let now_ms = now_ms.cast_signed();
     StoredMessage {
