@@ -4,6 +4,9 @@
 //! is the case, `snapshot` how it is found, `reason` what it means in words: what is
 //! waited for, what comes next by itself, and what to do.
 
+mod cause;
+mod group_reason;
+mod queue_reason;
 mod reason;
 mod snapshot;
 
@@ -17,7 +20,8 @@ use crate::listener::{ConsumeMode, MessageModel};
 use crate::pause::{PauseKind, PauseScope};
 use crate::request::RequestError;
 
-pub use reason::{Cause, Reason};
+pub use cause::Cause;
+pub use reason::Reason;
 
 /// All of one client.
 #[derive(Clone, Debug)]
