@@ -627,9 +627,7 @@ impl ClientTask {
         self.pool.give_back_spare();
         while let Some(event) = self.client.poll_event() {
             let left = match &event {
-                consumer::Event::GroupLeft { consumer_group } => {
-                    Some(self.user_name(consumer_group))
-                }
+                consumer::Event::GroupLeft { consumer_group } => Some(Arc::clone(consumer_group)),
                 _ => None,
             };
             // Whoever waits for the group hears of it after the observer.
@@ -698,10 +696,12 @@ impl ClientTask {
         true
     }
 
-    fn handle_group_left(&mut self, name: &Arc<str>) {
-        self.local_offsets.forget(name);
+    /// By the name that brokers know, as the rules and the files have it.
+    fn handle_group_left(&mut self, wire_name: &str) {
+        self.local_offsets.forget(wire_name);
         let now = self.clock.now();
-        let Some(mut leaving) = self.groups.remove(name).and_then(|group| group.leaving) else {
+        let name = self.user_name(wire_name);
+        let Some(mut leaving) = self.groups.remove(&name).and_then(|group| group.leaving) else {
             return;
         };
         leaving.tell(true, now);

@@ -23,7 +23,7 @@ pub(crate) struct LocalOffsets {
     folder: Option<PathBuf>,
     namesrv_addr: Vec<String>,
     mailbox: Arc<Mailbox>,
-    /// By group; the mutex is for the one job that uses it.
+    /// By the group's name at the broker; the mutex is for the one job that uses it.
     files: BTreeMap<Arc<str>, Arc<Mutex<OffsetFile>>>,
     jobs: TaskTracker,
 }
@@ -81,7 +81,7 @@ impl LocalOffsets {
         });
     }
 
-    /// The group has left: others may have its file.
+    /// The group of this name at the broker has left: others may have its file.
     pub(crate) fn forget(&mut self, consumer_group: &str) {
         self.files.remove(consumer_group);
     }

@@ -2,46 +2,43 @@
 //!
 //! Two copies, the latest and the one before. The latest is written beside them, flushed
 //! and renamed into place, so that a crash at any moment leaves at least one whole copy.
-//! A first line with length and checksum tells a whole copy from a damaged one; a copy
-//! that names another group, or shares no name server with this client, is of another
-//! cluster and is not used. What cannot be used falls back to the copy before it, and
-//! then to the group's start policy; it is never an error, and never half used.
+//! What is damaged falls back to the copy before it, and then to the group's start
+//! policy; it is never half used.
 //!
-//! ```text
-//! mqlet-offsets 1 a1b2c3d4 212
-//! {
-//!   "consumer_group": "prices",
-//!   "namesrv_addr": ["10.0.0.1:9876"],
-//!   "offsets": [{"topic": "T1", "broker_name": "broker-a", "queue_id": 0, "offset": 128}]
-//! }
-//! ```
+//! A copy whose name servers are none of this client's, neither by name nor by address,
+//! may be of another cluster, or of this one under a name of before. Only the operator
+//! knows: it is an error, which starts nothing and overwrites nothing.
 //!
-//! Everything here blocks. RocketMQ: `LocalFileOffsetStore`, whose file has no checksum
-//! and is overwritten in place.
+//! Nothing is written without the lock, so that two processes never take turns.
+//!
+//! Everything here blocks. What a copy looks like is in `copy`. RocketMQ:
+//! `LocalFileOffsetStore`, whose file has no checksum and is overwritten in place.
 
-use std::fs::{self, File, TryLockError};
+mod copy;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use consumer::local_offsets::{
     LoadedOffsets, LocalOffsetTable, LocalOffsetsError, LocalOffsetsSource,
 };
-use protocol::{MessageQueue, QueueOffset};
-use serde::{Deserialize, Serialize};
 
-/// First words of a file; the number is the format's.
-const MAGIC: &str = "mqlet-offsets 1";
-/// A larger file is not read: 65,536 queues with the longest names need less.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+use copy::{CopyProblem, Document, FILE_BYTES_MAX, decode, encode};
+
 /// Characters of the group's name that a person finds in the file's.
 const READABLE_MAX: usize = 64;
+/// Name servers of a file and of a client whose addresses are compared; more are not
+/// looked up.
+const LOOKUPS_MAX: usize = 16;
 
 /// Whose offsets a file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     pub(crate) consumer_group: Arc<str>,
-    /// Of the client; one in common is the same cluster.
+    /// Of the client; one in common, by name or by address, is the same cluster.
     pub(crate) namesrv_addr: Vec<String>,
 }
 
@@ -57,42 +54,14 @@ pub(crate) struct OffsetFile {
     locked: Option<File>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    consumer_group: String,
-    namesrv_addr: Vec<String>,
-    offsets: Vec<Entry>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Entry {
-    topic: String,
-    broker_name: String,
-    queue_id: u32,
-    offset: u64,
-}
-
-/// Why a copy cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-enum CopyProblem {
-    #[error("it is not there")]
-    Missing,
-    #[error("it is empty")]
-    Empty,
-    #[error("it is no file of offsets, or its first line is damaged")]
-    NotOurs,
-    #[error("it has {actual} bytes after its first line, {expected} were written")]
-    Length { expected: usize, actual: usize },
-    #[error("its content does not match its checksum")]
-    Checksum,
-    #[error("it cannot be read: {0}")]
-    Content(String),
-    #[error("it is of group \"{0}\"")]
-    OtherGroup(String),
-    #[error("it is of the cluster with name servers {0}")]
-    OtherCluster(String),
-    #[error("it is larger than {FILE_BYTES_MAX} bytes")]
-    TooLarge,
+/// Why nothing may be written.
+#[derive(Debug)]
+enum LockProblem {
+    /// Another process, or another client of this one, has it.
+    Taken,
+    CannotOpen(io::Error),
+    /// Some file systems have no locks.
+    CannotLock(io::Error),
 }
 
 impl OffsetFile {
@@ -111,12 +80,18 @@ impl OffsetFile {
         }
     }
 
-    /// Reads the latest copy that can be used.
+    /// Reads the latest copy that can be used. May look up the addresses of name servers.
     ///
     /// # Errors
-    /// Another process has the file, or the system cannot say what is in it.
+    /// Another process has the file, the system cannot say what is in it, or it may be of
+    /// another cluster.
     pub(crate) fn load(&mut self) -> Result<LoadedOffsets, LocalOffsetsError> {
-        self.take_lock()?;
+        match self.take_lock() {
+            // Where no lock can be made nothing can be written either, and that is told
+            // of when offsets are stored.
+            Ok(()) | Err(LockProblem::CannotOpen(_)) => {}
+            Err(problem) => return Err(self.cannot_lock(&problem)),
+        }
         let latest = match self.read(&self.latest)? {
             Ok(offsets) => {
                 let source = LocalOffsetsSource::Latest;
@@ -152,8 +127,11 @@ impl OffsetFile {
     /// Stores a table in place of what is there.
     ///
     /// # Errors
-    /// What the system said; what was there can still be read.
+    /// Another process has the file, or what the system said; what was there can still be
+    /// read.
     pub(crate) fn store(&mut self, offsets: &LocalOffsetTable) -> Result<(), LocalOffsetsError> {
+        self.take_lock()
+            .map_err(|problem| self.cannot_lock(&problem))?;
         let bytes = encode(&self.owner, offsets);
         self.replace(&bytes).map_err(|error| LocalOffsetsError {
             reason: format!(
@@ -164,58 +142,95 @@ impl OffsetFile {
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
         let mut file = File::create(&self.new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         drop(file);
         // A damaged latest copy must not take the place of a whole one.
-        if let Ok(Ok(_)) = self.read(&self.latest) {
+        if let Ok(Ok(_)) = self.read_document(&self.latest) {
             fs::rename(&self.latest, &self.previous)?;
         }
         fs::rename(&self.new, &self.latest)?;
-        File::open(&self.folder)?.sync_all()
+        sync_folder(&self.folder)
     }
 
     /// A process that ends gives it back by itself.
-    fn take_lock(&mut self) -> Result<(), LocalOffsetsError> {
+    fn take_lock(&mut self) -> Result<(), LockProblem> {
         if self.locked.is_some() {
             return Ok(());
         }
         let open = || {
-            fs::create_dir_all(&self.folder)?;
-            File::create(&self.lock)
+            make_folder(&self.folder)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false);
+            options.open(&self.lock)
         };
-        // A folder that cannot be written is told of when offsets are stored.
-        let Ok(file) = open() else {
-            return Ok(());
-        };
+        let file = open().map_err(LockProblem::CannotOpen)?;
         match file.try_lock() {
-            Ok(()) => self.locked = Some(file),
-            Err(TryLockError::WouldBlock) => {
-                return Err(LocalOffsetsError {
-                    reason: format!(
-                        "another process keeps its offsets of group \"{}\" in {}; stop it, or give each host a state_dir of its own",
-                        self.owner.consumer_group,
-                        self.folder.display()
-                    ),
-                });
+            Ok(()) => {
+                self.locked = Some(file);
+                Ok(())
             }
-            // Some file systems have no locks.
-            Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::WouldBlock) => Err(LockProblem::Taken),
+            Err(TryLockError::Error(error)) => Err(LockProblem::CannotLock(error)),
         }
-        Ok(())
     }
 
+    fn cannot_lock(&self, problem: &LockProblem) -> LocalOffsetsError {
+        let group = &self.owner.consumer_group;
+        let reason = match problem {
+            LockProblem::Taken => format!(
+                "another process keeps its offsets of group \"{group}\" in {}; stop it, or give each host a state_dir of its own",
+                self.folder.display()
+            ),
+            LockProblem::CannotOpen(error) => format!(
+                "cannot store offsets of group \"{group}\": {} cannot be opened: {error}; make room, or make the folder writable, or set state_dir of [host]",
+                self.lock.display()
+            ),
+            LockProblem::CannotLock(error) => format!(
+                "cannot keep other processes from the offsets of group \"{group}\": {} cannot be locked: {error}; set state_dir of [host] to a folder on a disk of this machine",
+                self.lock.display()
+            ),
+        };
+        LocalOffsetsError { reason }
+    }
+
+    /// A copy of this group and this cluster.
     fn read(
         &self,
         path: &Path,
     ) -> Result<Result<LocalOffsetTable, CopyProblem>, LocalOffsetsError> {
+        let document = match self.read_document(path)? {
+            Ok(document) => document,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        if *document.consumer_group != *self.owner.consumer_group {
+            return Ok(Err(CopyProblem::OtherGroup(document.consumer_group)));
+        }
+        if !is_same_cluster(&document.namesrv_addr, &self.owner.namesrv_addr) {
+            return Err(LocalOffsetsError {
+                reason: format!(
+                    "the offsets of group \"{}\" in {} are of the cluster with name servers {}, and this client has others: {}; when it is the same cluster, add one of those to namesrv_addr until the host has run once; when it is another, remove the file, or give the host another state_dir",
+                    self.owner.consumer_group,
+                    path.display(),
+                    document.namesrv_addr.join(", "),
+                    self.owner.namesrv_addr.join(", ")
+                ),
+            });
+        }
+        Ok(document.table())
+    }
+
+    /// Whoever's it is.
+    fn read_document(
+        &self,
+        path: &Path,
+    ) -> Result<Result<Document, CopyProblem>, LocalOffsetsError> {
         let mut bytes = Vec::new();
         let read =
             File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
         match read {
-            Ok(_) => Ok(decode(&bytes, &self.owner)),
+            Ok(_) => Ok(decode(&bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(CopyProblem::Missing)),
             // A folder of the path is a file: nothing was ever stored there.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
@@ -232,6 +247,48 @@ impl OffsetFile {
     }
 }
 
+/// A name server in common, however it is spelled.
+fn is_same_cluster(theirs: &[String], ours: &[String]) -> bool {
+    let is_ours = |name: &String| ours.iter().any(|our| our.eq_ignore_ascii_case(name));
+    if theirs.iter().any(is_ours) {
+        return true;
+    }
+    // What cannot be looked up is not known to be the same.
+    let look_up = |names: &[String]| -> Vec<SocketAddr> {
+        let names = names.iter().take(LOOKUPS_MAX);
+        names
+            .filter_map(|name| name.to_socket_addrs().ok())
+            .flatten()
+            .collect()
+    };
+    let ours = look_up(ours);
+    look_up(theirs).iter().any(|address| ours.contains(address))
+}
+
+/// With all that are above it; what was made is there after a crash, too.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let above = match folder.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return fs::create_dir(folder),
+    };
+    make_folder(above)?;
+    match fs::create_dir(folder) {
+        // Another client's, at the same time.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+        made => made?,
+    }
+    sync_folder(above)
+}
+
+/// Its entries are on the disk: new names, and names that a rename has changed.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
 /// Readable, the same on every system, and no way out of the folder. The checksum keeps
 /// names apart that look alike then.
 fn file_name(consumer_group: &str) -> String {
@@ -245,82 +302,6 @@ fn file_name(consumer_group: &str) -> String {
         "{readable}-{:08x}",
         crc32fast::hash(consumer_group.as_bytes())
     )
-}
-
-fn encode(owner: &Owner, offsets: &LocalOffsetTable) -> Vec<u8> {
-    let entries = offsets.iter().map(|(queue, offset)| Entry {
-        topic: queue.topic.to_string(),
-        broker_name: queue.broker_name.to_string(),
-        queue_id: queue.queue_id,
-        offset: offset.0,
-    });
-    let document = Document {
-        consumer_group: owner.consumer_group.to_string(),
-        namesrv_addr: owner.namesrv_addr.clone(),
-        offsets: entries.collect(),
-    };
-    // Texts and numbers always become JSON.
-    let mut content = serde_json::to_vec_pretty(&document).unwrap_or_default();
-    content.push(b'\n');
-    let checksum = crc32fast::hash(&content);
-    let mut bytes = format!("{MAGIC} {checksum:08x} {}\n", content.len()).into_bytes();
-    bytes.extend(content);
-    bytes
-}
-
-fn decode(bytes: &[u8], owner: &Owner) -> Result<LocalOffsetTable, CopyProblem> {
-    if bytes.is_empty() {
-        return Err(CopyProblem::Empty);
-    }
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(CopyProblem::TooLarge);
-    }
-    let (checksum, expected, content) = split(bytes).ok_or(CopyProblem::NotOurs)?;
-    if content.len() != expected {
-        return Err(CopyProblem::Length {
-            expected,
-            actual: content.len(),
-        });
-    }
-    if crc32fast::hash(content) != checksum {
-        return Err(CopyProblem::Checksum);
-    }
-    let document: Document =
-        serde_json::from_slice(content).map_err(|error| CopyProblem::Content(error.to_string()))?;
-    if *document.consumer_group != *owner.consumer_group {
-        return Err(CopyProblem::OtherGroup(document.consumer_group));
-    }
-    let known = |address| owner.namesrv_addr.contains(address);
-    if !document.namesrv_addr.iter().any(known) {
-        return Err(CopyProblem::OtherCluster(document.namesrv_addr.join(", ")));
-    }
-    let offsets = document.offsets.into_iter().map(|entry| {
-        let queue = MessageQueue::new(&entry.topic, &entry.broker_name, entry.queue_id);
-        // More than a broker can hold is no offset.
-        let offset = i64::try_from(entry.offset)
-            .ok()
-            .and_then(QueueOffset::from_wire);
-        let offset =
-            offset.ok_or_else(|| CopyProblem::Content(format!("{} is no offset", entry.offset)))?;
-        Ok((queue, offset))
-    });
-    offsets.collect()
-}
-
-/// Checksum, length and content.
-fn split(bytes: &[u8]) -> Option<(u32, usize, &[u8])> {
-    let end = bytes.iter().position(|&byte| byte == b'\n')?;
-    let line = std::str::from_utf8(&bytes[..end]).ok()?;
-    let (checksum, length) = line
-        .strip_prefix(MAGIC)?
-        .strip_prefix(' ')?
-        .split_once(' ')?;
-    let exact = checksum.len() == 8 && length.bytes().all(|byte| byte.is_ascii_digit());
-    if !exact {
-        return None;
-    }
-    let checksum = u32::from_str_radix(checksum, 16).ok()?;
-    Some((checksum, length.parse().ok()?, &bytes[end + 1..]))
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use protocol::{MessageQueue, QueueOffset};
+
+use super::copy::{Entry, MAGIC};
 use super::*;
 
 fn owner() -> Owner {
@@ -99,7 +102,7 @@ fn a_file_with_any_bit_flipped_is_the_copy_before_it() {
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        let decoded = decode(&flipped, &owner());
+        let decoded = decode(&flipped).and_then(Document::table);
         // A letter of the checksum in upper case says the same.
         assert!(
             decoded.is_err() || decoded == Ok(table(200)),
@@ -149,17 +152,9 @@ fn files_of_others_and_nonsense_are_not_used_and_say_why() {
         consumer_group: "others".into(),
         ..owner()
     };
-    let other_cluster = Owner {
-        namesrv_addr: vec!["10.9.9.9:9876".to_owned()],
-        ..owner()
-    };
     let zeros = vec![0; 300];
     for (bytes, why) in [
         (encode(&other_group, &table(1)), "it is of group \"others\""),
-        (
-            encode(&other_cluster, &table(1)),
-            "it is of the cluster with name servers 10.9.9.9:9876",
-        ),
         (zeros, "it is no file of offsets"),
         (Vec::new(), "it is empty"),
         (b"{\"offsetTable\":{}}".to_vec(), "it is no file of offsets"),
@@ -182,13 +177,67 @@ fn files_of_others_and_nonsense_are_not_used_and_say_why() {
         assert!(lost(&load(&mut file)).contains("nor its copy"));
         fs::remove_file(&file.previous).expect("ours");
     }
-    // A name server in common is the same cluster.
-    let moved = Owner {
-        namesrv_addr: vec!["10.0.0.2:9876".to_owned(), "10.0.0.3:9876".to_owned()],
+}
+
+#[test]
+fn a_name_server_in_common_is_the_same_cluster_however_it_is_spelled() {
+    let stored_by = |namesrv_addr: &[&str]| Owner {
+        namesrv_addr: namesrv_addr.iter().map(|&name| name.to_owned()).collect(),
         ..owner()
     };
-    fs::write(&file.latest, encode(&moved, &table(7))).expect("ours");
-    assert_eq!(load(&mut file).offsets, table(7));
+    for (before, now) in [
+        (
+            &["10.0.0.2:9876", "10.0.0.3:9876"][..],
+            &["10.0.0.1:9876", "10.0.0.2:9876"][..],
+        ),
+        (&["MQ.example.test:9876"], &["mq.example.test:9876"]),
+        (&["127.0.0.1:9876"], &["localhost:9876"]),
+        (&["[0:0:0:0:0:0:0:1]:9876"], &["[::1]:9876"]),
+    ] {
+        let folder = Folder::new();
+        let mut file = OffsetFile::new(&folder.path, stored_by(before));
+        file.store(&table(7)).expect("stored");
+        drop(file);
+        let mut file = OffsetFile::new(&folder.path, stored_by(now));
+        assert_eq!(
+            load(&mut file).offsets,
+            table(7),
+            "{before:?}, then {now:?}"
+        );
+        // What was there is the copy of what is stored next.
+        file.store(&table(8)).expect("stored");
+        fs::remove_file(&file.latest).expect("ours");
+        assert_eq!(load_previous(&file), table(7));
+    }
+}
+
+#[test]
+fn what_may_be_of_another_cluster_starts_nothing_and_is_not_overwritten() {
+    let folder = Folder::with_two_copies();
+    let other = Owner {
+        namesrv_addr: vec!["10.9.9.9:9876".to_owned()],
+        ..owner()
+    };
+    let mut file = OffsetFile::new(&folder.path, other.clone());
+    let error = file.load().expect_err("nobody knows").reason;
+    for part in ["10.0.0.1:9876, 10.0.0.2:9876", "10.9.9.9:9876", "prices-"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(error.contains("remove the file"), "{error}");
+    // Nor is a copy taken for ours.
+    fs::write(&file.latest, "garbage").expect("ours");
+    file.load().expect_err("nobody knows");
+    // The operator knows.
+    for path in [&file.latest, &file.previous] {
+        fs::remove_file(path).expect("ours");
+    }
+    assert_eq!(load(&mut file).source, LocalOffsetsSource::Nothing);
+}
+
+/// What the copy before the latest has.
+fn load_previous(file: &OffsetFile) -> LocalOffsetTable {
+    let bytes = fs::read(&file.previous).expect("there");
+    decode(&bytes).and_then(Document::table).expect("whole")
 }
 
 #[test]
@@ -211,7 +260,7 @@ fn an_offset_that_no_broker_can_hold_makes_the_file_unusable() {
     );
     bytes.push_str(std::str::from_utf8(&content).expect("text"));
     assert!(matches!(
-        decode(bytes.as_bytes(), &owner()),
+        decode(bytes.as_bytes()).and_then(Document::table),
         Err(CopyProblem::Content(_))
     ));
 }
@@ -224,7 +273,7 @@ fn a_full_disk_is_an_error_and_leaves_what_was_there() {
     let error = file.store(&table(300)).expect_err("no room");
     assert!(error.reason.contains("prices-"), "{error}");
     assert!(error.reason.contains("state_dir"), "{error}");
-    assert_eq!(load(&mut folder.file()).offsets, table(200));
+    assert_eq!(load(&mut file).offsets, table(200));
     fs::remove_file(&file.new).expect("ours");
     file.store(&table(400)).expect("there is room again");
     assert_eq!(load(&mut file).offsets, table(400));
@@ -256,8 +305,27 @@ fn a_file_has_one_user_at_a_time() {
     load(&mut first);
     let error = folder.file().load().expect_err("it is taken");
     assert!(error.reason.contains("a state_dir of its own"), "{error}");
+    let error = folder.file().store(&table(1)).expect_err("it is taken");
+    assert!(error.reason.contains("a state_dir of its own"), "{error}");
     drop(first);
     assert_eq!(load(&mut folder.file()).offsets, table(200));
+}
+
+#[test]
+fn nothing_is_written_without_the_lock() {
+    let folder = Folder::with_two_copies();
+    let mut file = folder.file();
+    fs::remove_file(&file.lock).expect("ours");
+    fs::create_dir(&file.lock).expect("a folder in its place");
+    // What is there can be read, ...
+    assert_eq!(load(&mut file).offsets, table(200));
+    // ... and the first thing to be stored is told of.
+    let error = file.store(&table(300)).expect_err("no lock").reason;
+    assert!(error.contains(".lock cannot be opened"), "{error}");
+    assert_eq!(load(&mut file).offsets, table(200));
+    fs::remove_dir(&file.lock).expect("ours");
+    file.store(&table(300)).expect("there is a lock again");
+    folder.file().load().expect_err("it is taken");
 }
 
 #[test]
