@@ -20,6 +20,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a retry waits here, whatever its level.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(20);
 
+/// No test lives so long: a queue is free when it is unlocked, or never.
+const LOCK_LIVE_TIME: Duration = Duration::from_secs(3_600);
+
 /// Queues of a topic that was created by sending.
 pub(crate) const QUEUES: u32 = 4;
 
@@ -55,6 +58,7 @@ impl Cluster {
         let config = BrokerConfig {
             default_topic_queue_nums: QUEUES,
             delay_levels: DelayLevels::uniform(18, RETRY_DELAY),
+            lock_live_time: LOCK_LIVE_TIME,
             ..BrokerConfig::listening_on(address)
         };
         let unix_now = Duration::from_secs(1_790_000_000);
@@ -142,16 +146,20 @@ impl Cluster {
         permits: &HostPermits,
         calls_max: usize,
     ) -> (Driver, Arc<Log>) {
+        self.driver_with(|config| {
+            config.client.namespace = namespace.to_owned();
+            config.permits = permits.clone();
+            config.calls_max = calls_max;
+        })
+    }
+
+    /// With anything else, too.
+    pub(crate) fn driver_with(&self, change: impl FnOnce(&mut DriverConfig)) -> (Driver, Arc<Log>) {
         let log = Arc::new(Log::default());
         let client_id = format!("127.0.0.1@1#{}", fastrand::u32(..));
-        let config = DriverConfig {
-            permits: permits.clone(),
-            calls_max,
-            ..DriverConfig::new(consumer::ClientConfig {
-                namespace: namespace.to_owned(),
-                ..consumer::ClientConfig::new(client_id, vec![self.address()])
-            })
-        };
+        let client = consumer::ClientConfig::new(client_id, vec![self.address()]);
+        let mut config = DriverConfig::new(client);
+        change(&mut config);
         let observer: Observer = {
             let log = Arc::clone(&log);
             Arc::new(move |event: &Event| log.events.lock().unwrap().push(format!("{event:?}")))

@@ -1,5 +1,8 @@
 //! Filters that change while messages flow, and names within a namespace.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
 use consumer::pause::{PauseKind, PauseScope};
 use consumer::publish::OutgoingMessage;
 use consumer::{ConsumeFromWhere, GroupConfig};
@@ -7,7 +10,7 @@ use driver::{Driver, HostPermits};
 use protocol::subscription::{ExpressionType, SubscriptionData};
 
 use crate::cluster::{Cluster, PATIENCE, eventually};
-use crate::listeners::Recorder;
+use crate::listeners::{Act, Recorder};
 use crate::{GROUP, TOPIC, group, subscribe};
 
 fn tagged(tag: &str) -> SubscriptionData {
@@ -76,10 +79,20 @@ async fn another_filter_takes_effect_under_traffic_and_passes_over_nothing_it_wa
 async fn names_have_their_namespace_at_the_broker_and_nowhere_else() {
     let cluster = Cluster::start().await;
     let (driver, log) = cluster.driver_in("shop", &HostPermits::new(16), 16);
-    let recorder = Recorder::succeeding();
+    let names = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&names);
+    // One is sent back, so that the retry topic is seen, too.
+    let recorder = Recorder::new(move |request, numbers| {
+        let mut seen = seen.lock().unwrap();
+        seen.insert(request.consumer_group.to_string());
+        seen.insert(request.message_queue.topic.to_string());
+        seen.insert(request.topic.to_string());
+        let failing = numbers.iter().filter(|number| **number == (7, 0));
+        Act::Fail(failing.map(|&(number, _)| number).collect())
+    });
     send(&driver, 0..20).await;
     subscribe(&driver, group(GROUP), &recorder).await;
-    eventually("all are consumed", || recorder.messages() == 20).await;
+    eventually("all are consumed", || recorder.deliveries() == 21).await;
     let by = "a test".into();
     let topic = PauseScope::Topic(TOPIC.into());
     driver
@@ -102,6 +115,11 @@ async fn names_have_their_namespace_at_the_broker_and_nowhere_else() {
     driver.resume(GROUP, topic).await.unwrap();
     driver.unsubscribe(GROUP).await.unwrap();
     assert_eq!(cluster.committed("shop%counters", "shop%numbers"), 20);
-    assert_eq!(log.count("shop%counters"), log.count("counters"));
+    let told = log.count("shop%counters");
+    assert_eq!(log.count("counters"), told, "of the names at the broker");
+    assert!(told > 0, "something was told");
     driver.stop(PATIENCE).await;
+    let names = names.lock().unwrap();
+    assert!(names.contains(GROUP) && names.contains(TOPIC), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("shop")), "{names:?}");
 }

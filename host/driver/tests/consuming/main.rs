@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod broadcasting;
 mod cluster;
-mod cycles;
 mod filters;
 mod listeners;
 mod orderly;

@@ -1,6 +1,25 @@
 //! A thousand starts and stops leave nothing behind.
+//!
+//! A program of its own: it counts what the whole process holds.
 
-use super::*;
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+#[path = "../consuming/cluster.rs"]
+#[expect(dead_code, reason = "the other tests need more of it")]
+mod cluster;
+#[path = "../consuming/listeners.rs"]
+#[expect(dead_code, reason = "the other tests need more of it")]
+mod listeners;
+
+use std::sync::Arc;
+
+use cluster::{Cluster, PATIENCE, eventually};
+use consumer::{ConsumeFromWhere, GroupConfig};
+use driver::HostPermits;
+use listeners::{Listener, Recorder};
+use protocol::subscription::SubscriptionData;
+
+const TOPIC: &str = "numbers";
 
 /// What the process holds: tasks of the runtime, file handles, resident bytes.
 #[derive(Debug)]
@@ -26,7 +45,13 @@ fn held() -> Held {
 async fn cycle(cluster: &Cluster, number: u32) {
     let (driver, _) = cluster.driver(&HostPermits::new(4), 4);
     let recorder = Recorder::succeeding();
-    subscribe(&driver, group(GROUP), &recorder).await;
+    let group = GroupConfig::builder("counters")
+        .consume_from_where(ConsumeFromWhere::FirstOffset)
+        .subscription(SubscriptionData::all(TOPIC))
+        .build()
+        .unwrap();
+    let listener = Arc::new(Listener(Arc::clone(&recorder)));
+    driver.subscribe(group, listener).await.unwrap();
     if number.is_multiple_of(10) {
         drop(driver);
         return;
