@@ -28,7 +28,7 @@ use crate::heartbeat::Announcement;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use crate::local_offsets::{LocalOffsets, PendingLocalOffsets};
 use crate::memory::{GroupMemory, Memory};
-use crate::offset::{Release, SeekError, SeekTo};
+use crate::offset::{Release, SeekError, SeekForward, SeekId, SeekTo, Seeks, Sought};
 use crate::pause::Pauses;
 use crate::process_queue::{FailedMessage, KeptRun};
 use crate::publish::sending::Send;
@@ -117,6 +117,7 @@ pub struct Client {
     pub(crate) send_backs: SendBacks,
     pub(crate) sends: EpochTable<Send>,
     pub(crate) next_send: u64,
+    pub(crate) seeks: Seeks,
     /// Groups with drains that are not at their end.
     pub(crate) draining_groups: BTreeSet<Epoch>,
     pub(crate) stopping: bool,
@@ -168,6 +169,7 @@ impl Client {
             send_backs: SendBacks::default(),
             sends: EpochTable::default(),
             next_send: 0,
+            seeks: Seeks::default(),
             draining_groups: BTreeSet::new(),
             stopping: false,
             stopped: false,
@@ -217,11 +219,7 @@ impl Client {
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
             Purpose::Start(queue) => self.handle_start(queue, peer, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
-            Purpose::Seek {
-                group,
-                assignment,
-                queue,
-            } => self.handle_seek(group, assignment, queue, result, now),
+            Purpose::Seek(seeking) => self.handle_seek(&seeking, result, now),
             Purpose::Puller(asked) => self.handle_puller(asked, peer, result, now),
             Purpose::Commit(queue, offset) => {
                 self.handle_commit(queue, peer, offset, done(result));
@@ -438,21 +436,20 @@ impl Client {
     /// A queue of ours goes on somewhere else: what was fetched is dropped, results of
     /// calls under way commit nothing, the place is committed before the first pull
     /// (`Event::Sought`). A place that the broker must be asked for is taken when it has
-    /// answered (`Event::SeekFailed` if it refuses).
-    ///
-    /// # Errors
-    /// The queue is not ours, or its broker is not known.
+    /// answered (`Event::SeekFailed` if it refuses). The outcome comes from
+    /// `poll_seek_result`.
     pub fn seek(
         &mut self,
         group: GroupId,
         queue: &MessageQueue,
         to: SeekTo,
+        forward: SeekForward,
         now: Instant,
-    ) -> Result<(), SeekError> {
+    ) -> SeekId {
         let queue = self.queue_in_namespace(queue);
-        let result = self.seek_queue(group, &queue, to, now);
+        let id = self.seek_queue(group, &queue, to, forward, now);
         self.settle(now);
-        result
+        id
     }
 
     /// All groups leave in order. Whoever cannot wait for a call answers
@@ -515,6 +512,11 @@ impl Client {
         &mut self,
     ) -> Option<(PullerRequestId, Result<PullerAnswer, QueuePullerError>)> {
         self.pull_tasks.requests.answers.pop_front()
+    }
+
+    /// The outcome of a seek.
+    pub fn poll_seek_result(&mut self) -> Option<(SeekId, Result<Sought, SeekError>)> {
+        self.seeks.poll()
     }
 
     /// The outcome of a send.

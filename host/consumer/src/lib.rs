@@ -12,6 +12,7 @@
 //!  requests of brokers -> handle_server_request  poll_answer          -> brokers
 //!  time                -> handle_timeout         poll_timeout         -> a clock
 //!  sends               -> send                   poll_send_result     -> whoever sent
+//!  seeks               -> seek                   poll_seek_result     -> whoever asked
 //!  offsets on disk     -> handle_local_offsets_* poll_local_offsets   -> files
 //!                                                poll_event           -> logs, numbers
 //! ```
@@ -85,7 +86,7 @@ mod transcripts;
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{BroadcastRetry, ClientConfig, ConsumeFromWhere, GroupConfig, OffsetBeyondEnd};
 pub use event::Event;
-pub use offset::{SeekError, SeekFailure, SeekTo};
+pub use offset::{SeekError, SeekFailure, SeekForward, SeekId, SeekTo, Sought};
 pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{
     Destination, Expect, PendingRequest, Request, RequestError, RequestId, Response, ServerRequest,

@@ -15,7 +15,8 @@ mod seek;
 mod start;
 
 pub(crate) use release::Release;
-pub use seek::{SeekError, SeekFailure, SeekTo};
+pub use seek::{SeekError, SeekFailure, SeekForward, SeekId, SeekTo, Sought};
+pub(crate) use seek::{Seeking, Seeks};
 pub(crate) use start::{Start, StartStep, none_on_a_slave};
 
 use std::sync::Arc;

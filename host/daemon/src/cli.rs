@@ -86,6 +86,7 @@ pub(crate) enum Command {
     Pause(commands::pause::PauseArguments),
     Drain(commands::pause::DrainArguments),
     Resume(commands::pause::ResumeArguments),
+    Seek(commands::seek::SeekArguments),
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.

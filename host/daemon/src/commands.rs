@@ -23,6 +23,8 @@ pub(crate) mod explain;
 
 pub(crate) mod pause;
 
+pub(crate) mod seek;
+
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -47,5 +49,6 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Pause(arguments) => pause::pause(&global, &arguments, &mut output),
         Command::Drain(arguments) => pause::drain(&global, &arguments, &mut output),
         Command::Resume(arguments) => pause::resume(&global, &arguments, &mut output),
+        Command::Seek(arguments) => seek::execute(&global, &arguments, &mut output),
     }
 }

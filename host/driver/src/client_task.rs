@@ -14,8 +14,8 @@ use consumer::listener::{ConsumeResult, MessageListener};
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::pull_task::{PullTaskCallback, PullTaskResult, PullerRequestId};
 use consumer::{
-    Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SeekTo, SendId,
-    ServerRequest, ServerRequestId,
+    Client, GroupConfig, GroupId, PauseKind, PauseScope, RunningInfo, SeekForward, SeekId, SeekTo,
+    SendId, ServerRequest, ServerRequestId, Sought,
 };
 use protocol::subscription::SubscriptionData;
 use protocol::{Instant, MessageQueue, RemotingCommand};
@@ -75,7 +75,8 @@ pub(crate) enum Command {
         consumer_group: Arc<str>,
         queue: MessageQueue,
         to: SeekTo,
-        reply: oneshot::Sender<Result<(), DriverError>>,
+        forward: SeekForward,
+        reply: oneshot::Sender<Result<Sought, DriverError>>,
     },
     Send {
         messages: Vec<OutgoingMessage>,
@@ -161,6 +162,7 @@ struct ClientTask {
     local_offsets: LocalOffsets,
     groups: BTreeMap<Arc<str>, Group>,
     sends: BTreeMap<SendId, oneshot::Sender<SendOutcome>>,
+    seeks: BTreeMap<SeekId, oneshot::Sender<Result<Sought, DriverError>>>,
     pullers: BTreeMap<PullerRequestId, PullerReply>,
     /// Whose turn it is when both kinds of work wait.
     pull_task_is_next: bool,
@@ -228,6 +230,7 @@ impl ClientTask {
             local_offsets,
             groups: BTreeMap::new(),
             sends: BTreeMap::new(),
+            seeks: BTreeMap::new(),
             pullers: BTreeMap::new(),
             pull_task_is_next: false,
             server_requests: BTreeMap::new(),
@@ -303,13 +306,17 @@ impl ClientTask {
                 consumer_group,
                 queue,
                 to,
+                forward,
                 reply,
-            } => {
-                let result = self
-                    .group(&consumer_group)
-                    .and_then(|id| Ok(self.client.seek(id, &queue, to, now)?));
-                reply.send(result).ok();
-            }
+            } => match self.group(&consumer_group) {
+                Ok(id) => {
+                    let id = self.client.seek(id, &queue, to, forward, now);
+                    self.seeks.insert(id, reply);
+                }
+                Err(error) => {
+                    reply.send(Err(error)).ok();
+                }
+            },
             Command::Send {
                 messages,
                 mode,
@@ -617,6 +624,11 @@ impl ClientTask {
         while let Some((id, outcome)) = self.client.poll_send_result() {
             if let Some(reply) = self.sends.remove(&id) {
                 reply.send(outcome).ok();
+            }
+        }
+        while let Some((id, result)) = self.client.poll_seek_result() {
+            if let Some(reply) = self.seeks.remove(&id) {
+                reply.send(result.map_err(DriverError::Seek)).ok();
             }
         }
         while let Some(permit) = self.pool.try_permit() {

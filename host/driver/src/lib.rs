@@ -44,8 +44,8 @@ use consumer::publish::MessageProducer;
 use consumer::pull_task::PullTaskCallback;
 use consumer::subscriptions::ChangeSubscriptionError;
 use consumer::{
-    ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SeekError, SeekTo,
-    SubscribeError,
+    ClientConfig, ClientStatus, GroupConfig, PauseError, PauseKind, PauseScope, SeekError,
+    SeekForward, SeekTo, Sought, SubscribeError,
 };
 use protocol::MessageQueue;
 use protocol::subscription::SubscriptionData;
@@ -308,20 +308,23 @@ impl Driver {
 
     /// A queue of ours goes on somewhere else: what was fetched is dropped, and calls
     /// under way commit nothing. Returns when that has begun; an end of the queue or a
-    /// time in it is asked of the broker first, and an event tells what came of it.
+    /// time in it is asked of the broker first.
     ///
     /// # Errors
-    /// No such group, or the queue is not ours.
+    /// No such group, the queue is not ours, the broker does not say where that is, or
+    /// messages would be skipped that may not be.
     pub async fn seek(
         &self,
         consumer_group: &str,
         queue: MessageQueue,
         to: SeekTo,
-    ) -> Result<(), DriverError> {
+        forward: SeekForward,
+    ) -> Result<Sought, DriverError> {
         self.ask(|reply| Command::Seek {
             consumer_group: consumer_group.into(),
             queue,
             to,
+            forward,
             reply,
         })
         .await?

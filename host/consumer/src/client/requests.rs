@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use protocol::{Address, MessageQueue, QueueOffset};
+use protocol::{Address, QueueOffset};
 
 use super::Client;
 use crate::epoch::Epoch;
+use crate::offset::Seeking;
 use crate::request::{Destination, PendingRequest, Request, RequestId};
 
 /// A request whose answer is awaited.
@@ -31,11 +32,7 @@ pub(crate) enum Purpose {
     /// A queue.
     Pull(Epoch),
     /// A queue that is to go on somewhere else.
-    Seek {
-        group: Epoch,
-        assignment: Epoch,
-        queue: MessageQueue,
-    },
+    Seek(Box<Seeking>),
     /// What a run of a pull task asked.
     Puller(Epoch),
     /// A queue, and what is committed.

@@ -7,6 +7,7 @@
 //! RocketMQ: `DefaultLitePullConsumer#seek`, `#seekToBegin`, `#seekToEnd`,
 //! `#offsetForTimestamp`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use protocol::{Instant, MessageQueue, QueueOffset};
@@ -30,6 +31,28 @@ pub enum SeekTo {
     Timestamp(u64),
 }
 
+/// What happens to messages between here and there that were not consumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekForward {
+    /// They are passed over, for good.
+    Skips,
+    /// The queue stays where it is.
+    Refused,
+}
+
+/// Names one seek of one client; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SeekId(pub u64);
+
+/// A queue goes on somewhere else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sought {
+    /// Everything below was finished, if anything was begun.
+    pub from: Option<QueueOffset>,
+    /// Where it goes on.
+    pub to: QueueOffset,
+}
+
 /// Why a queue stays where it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SeekError {
@@ -48,9 +71,41 @@ pub enum SeekError {
     /// The group is not there, or leaves.
     #[error("the group is leaving")]
     Leaving,
+    /// Nobody knows yet how far it is, so that nobody can say what would be skipped.
+    #[error("{queue} is still asking where the group begins; seek again when it consumes")]
+    NotBegun {
+        /// The queue.
+        queue: MessageQueue,
+    },
+    /// [`SeekForward::Refused`], and messages would be passed over.
+    #[error("going on at {to} skips {} messages of {queue}, which is at {from}", .to.0 - .from.0)]
+    WouldSkip {
+        /// The queue.
+        queue: MessageQueue,
+        /// Everything below is finished.
+        from: QueueOffset,
+        /// Where it would go on; more than `from`.
+        to: QueueOffset,
+    },
+    /// The broker did not say where that is.
+    #[error("the broker of {queue} does not say where that is: {error}; seek again")]
+    Failed {
+        /// The queue.
+        queue: MessageQueue,
+        /// Its words.
+        error: RequestError,
+    },
+    /// The place was found out, and the queue had been given back or moved elsewhere.
+    #[error(
+        "{queue} was given back or moved elsewhere meanwhile; seek again where it is consumed now"
+    )]
+    Ended {
+        /// The queue.
+        queue: MessageQueue,
+    },
 }
 
-/// Why the place that a queue was to go on at was not taken.
+/// Why the place that a queue was to go on at was not taken, as the event has it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SeekFailure {
     /// The queue was given back, or moved to another place, before the broker had answered.
@@ -63,50 +118,82 @@ pub enum SeekFailure {
     Broker(RequestError),
 }
 
+/// A seek whose place is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seeking {
+    id: SeekId,
+    group: Epoch,
+    queue: MessageQueue,
+    epoch: Epoch,
+    forward: SeekForward,
+}
+
+/// What came of seeks.
+#[derive(Debug, Default)]
+pub(crate) struct Seeks {
+    next: u64,
+    results: VecDeque<(SeekId, Result<Sought, SeekError>)>,
+}
+
+impl Seeks {
+    pub(crate) fn poll(&mut self) -> Option<(SeekId, Result<Sought, SeekError>)> {
+        self.results.pop_front()
+    }
+}
+
 impl Client {
     pub(crate) fn seek_queue(
         &mut self,
         group: GroupId,
         queue: &MessageQueue,
         to: SeekTo,
+        forward: SeekForward,
+        now: Instant,
+    ) -> SeekId {
+        let id = SeekId(self.seeks.next);
+        self.seeks.next += 1;
+        if let Err(error) = self.begin_seek(id, group, queue, to, forward, now) {
+            self.seeks.results.push_back((id, Err(error)));
+        }
+        id
+    }
+
+    fn begin_seek(
+        &mut self,
+        id: SeekId,
+        group: GroupId,
+        queue: &MessageQueue,
+        to: SeekTo,
+        forward: SeekForward,
         now: Instant,
     ) -> Result<(), SeekError> {
-        let group_epoch = group.0;
-        let group = self.groups.get(group_epoch);
-        let group = group.filter(|group| group.life.stays());
-        let group = group.ok_or(SeekError::Leaving)?;
-        let mut topics = group.topics.iter();
-        let held = topics.find_map(|topic| topic.held.get(queue).copied());
-        let epoch = held.ok_or_else(|| SeekError::NotHeld {
-            queue: self.queue_without_namespace(queue),
-        })?;
+        let seeking = Seeking {
+            id,
+            group: group.0,
+            queue: queue.clone(),
+            epoch: self.sought_queue(group.0, queue)?,
+            forward,
+        };
+        let queue = queue.clone();
         let request = match to {
             SeekTo::Offset(offset) => {
-                self.go_on_at(epoch, offset, now);
+                self.go_on_at(&seeking, offset, now);
                 return Ok(());
             }
-            SeekTo::MinOffset => Request::GetMinOffset {
-                queue: queue.clone(),
-            },
-            SeekTo::MaxOffset => Request::GetMaxOffset {
-                queue: queue.clone(),
-            },
+            SeekTo::MinOffset => Request::GetMinOffset { queue },
+            SeekTo::MaxOffset => Request::GetMaxOffset { queue },
             SeekTo::Timestamp(timestamp_ms) => Request::SearchOffset {
-                queue: queue.clone(),
+                queue,
                 timestamp_ms,
             },
         };
-        let broker = self.routes.broker(&queue.broker_name);
+        let broker = self.routes.broker(&seeking.queue.broker_name);
         let replica = self.routes.master(broker);
         let replica = replica.ok_or_else(|| SeekError::NoBroker {
-            queue: self.queue_without_namespace(queue),
+            queue: self.queue_without_namespace(&seeking.queue),
         })?;
         self.request(
-            Purpose::Seek {
-                group: group_epoch,
-                assignment: epoch,
-                queue: queue.clone(),
-            },
+            Purpose::Seek(Box::new(seeking)),
             Destination::Broker(replica.address),
             Some(replica.peer),
             request,
@@ -115,50 +202,96 @@ impl Client {
         Ok(())
     }
 
+    /// The assignment of a queue that the group has and keeps.
+    fn sought_queue(&self, group: Epoch, queue: &MessageQueue) -> Result<Epoch, SeekError> {
+        let group = self.groups.get(group);
+        let group = group.filter(|group| group.life.stays());
+        let group = group.ok_or(SeekError::Leaving)?;
+        let mut topics = group.topics.iter();
+        let held = topics.find_map(|topic| topic.held.get(queue).copied());
+        held.ok_or_else(|| SeekError::NotHeld {
+            queue: self.queue_without_namespace(queue),
+        })
+    }
+
     /// The place is known, or not. It is for the assignment that was asked about: one that
     /// has ended since was given back, or moved by somebody else.
     pub(crate) fn handle_seek(
         &mut self,
-        group: Epoch,
-        assignment: Epoch,
-        queue: MessageQueue,
+        seeking: &Seeking,
         result: Result<Response, RequestError>,
         now: Instant,
     ) {
         let error = match result {
-            Ok(Response::Offset(offset)) if self.go_on_at(assignment, offset, now) => return,
-            Ok(Response::Offset(_)) => SeekFailure::Ended,
-            Ok(_) => SeekFailure::Broker(RequestError::Malformed {
+            Ok(Response::Offset(offset)) => {
+                let is_ended = self.go_on_at(seeking, offset, now);
+                if is_ended {
+                    self.seek_failed(seeking, SeekFailure::Ended);
+                }
+                return;
+            }
+            Ok(_) => RequestError::Malformed {
                 reason: "an answer to another question".to_owned(),
-            }),
-            Err(error) => SeekFailure::Broker(error),
+            },
+            Err(error) => error,
         };
-        if let Some(group) = self.groups.get(group) {
+        let queue = self.queue_without_namespace(&seeking.queue);
+        let failed = SeekError::Failed {
+            queue,
+            error: error.clone(),
+        };
+        self.seeks.results.push_back((seeking.id, Err(failed)));
+        self.seek_failed(seeking, SeekFailure::Broker(error));
+    }
+
+    fn seek_failed(&mut self, seeking: &Seeking, error: SeekFailure) {
+        if let Some(group) = self.groups.get(seeking.group) {
             self.events.push_back(Event::SeekFailed {
                 consumer_group: Arc::clone(&group.name),
-                queue,
+                queue: seeking.queue.clone(),
                 error,
             });
         }
     }
 
-    /// False when the queue is not ours any more, or is about to be somebody else's.
-    fn go_on_at(&mut self, epoch: Epoch, to: QueueOffset, now: Instant) -> bool {
-        let queue = self.queues.get(epoch);
-        let Some(queue) = queue.filter(|queue| !queue.is_leaving()) else {
-            return false;
+    /// True when the queue is not ours any more, or about to be somebody else's.
+    fn go_on_at(&mut self, seeking: &Seeking, to: QueueOffset, now: Instant) -> bool {
+        let result = self.try_to_go_on_at(seeking, to, now);
+        let is_ended = matches!(result, Err(SeekError::Ended { .. }));
+        self.seeks.results.push_back((seeking.id, result));
+        is_ended
+    }
+
+    fn try_to_go_on_at(
+        &mut self,
+        seeking: &Seeking,
+        to: QueueOffset,
+        now: Instant,
+    ) -> Result<Sought, SeekError> {
+        let queue = self.queue_without_namespace(&seeking.queue);
+        let held = self.sought_queue(seeking.group, &seeking.queue);
+        let held = held.ok().filter(|&held| held == seeking.epoch);
+        let assigned = held.and_then(|held| self.queues.get(held));
+        let Some(assigned) = assigned.filter(|assigned| !assigned.is_leaving()) else {
+            return Err(SeekError::Ended { queue });
         };
-        let group = self.groups.get(queue.group);
-        let Some(group) = group.filter(|group| group.life.stays()) else {
-            return false;
-        };
-        self.events.push_back(Event::Sought {
-            consumer_group: Arc::clone(&group.name),
-            queue: queue.queue.clone(),
-            from: queue.commit.finished(),
-            to,
-        });
-        self.begin_again(epoch, to, StartPolicy::Sought, None, now);
-        true
+        let from = assigned.commit.finished();
+        if seeking.forward == SeekForward::Refused {
+            match from {
+                None => return Err(SeekError::NotBegun { queue }),
+                Some(from) if to > from => return Err(SeekError::WouldSkip { queue, from, to }),
+                Some(_) => {}
+            }
+        }
+        if let Some(group) = self.groups.get(seeking.group) {
+            self.events.push_back(Event::Sought {
+                consumer_group: Arc::clone(&group.name),
+                queue: seeking.queue.clone(),
+                from,
+                to,
+            });
+        }
+        self.begin_again(seeking.epoch, to, StartPolicy::Sought, None, now);
+        Ok(Sought { from, to })
     }
 }

@@ -508,6 +508,9 @@ impl Harness {
         while let Some((_, result)) = self.client.poll_send_result() {
             self.written.push_str(&format!("  sent: {result:?}\n"));
         }
+        while let Some((_, result)) = self.client.poll_seek_result() {
+            self.written.push_str(&format!("  sought: {result:?}\n"));
+        }
         while let Some(info) = self.client.poll_running_info() {
             let jstack = if info.jstack { " with stacks" } else { "" };
             let group = &info.consumer_group;

@@ -1,10 +1,10 @@
 //! Queues given by hand, and queues that go on somewhere else.
 
 use super::*;
-use crate::SeekTo;
 use crate::assignment::{AssignError, QueueSelector};
 use crate::request::RequestError;
 use crate::testing::CLIENT_ID;
+use crate::{SeekForward, SeekTo};
 
 const PULL: &str = "PullMessage T1";
 
@@ -100,9 +100,8 @@ fn a_queue_that_seeks_drops_what_it_had_and_its_calls_commit_nothing() {
     let here = queue("T1@broker-a:0");
     let seek = |t: &mut Harness, to| {
         t.does(&format!("seek {to:?}"), |client, now| {
-            client.seek(group, &here, to, now)
-        })
-        .expect("a queue of ours");
+            client.seek(group, &here, to, SeekForward::Skips, now)
+        });
     };
     seek(&mut t, SeekTo::Offset(QueueOffset(10)));
     t.comment("the calls of before end without effect, the old pull's answer is thrown away");
@@ -125,11 +124,37 @@ fn a_queue_that_seeks_drops_what_it_had_and_its_calls_commit_nothing() {
     t.answer("GetMinOffset", Err(RequestError::Timeout));
     t.comment("a queue of somebody else is refused");
     let other = queue("T1@broker-a:9");
-    let refused = t.does("seek another", |client, now| {
-        client.seek(group, &other, SeekTo::MinOffset, now)
+    t.does("seek another", |client, now| {
+        client.seek(group, &other, SeekTo::MinOffset, SeekForward::Skips, now)
     });
-    assert!(refused.is_err());
     check("seek", &t);
+}
+
+#[test]
+fn a_seek_skips_only_what_it_may() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.cluster.committed.insert(queue("T1@broker-a:0"), 50);
+    t.cluster.offsets.insert(queue("T1@broker-a:0"), (3, 200));
+    let group = pull_with(&mut t, super::group("T1"));
+    let here = queue("T1@broker-a:0");
+    let seek = |t: &mut Harness, to| {
+        t.does(&format!("seek {to:?}, skip nothing"), |client, now| {
+            client.seek(group, &here, to, SeekForward::Refused, now)
+        });
+    };
+    t.comment("at once, and when the broker has said where it is");
+    seek(&mut t, SeekTo::Offset(QueueOffset(51)));
+    seek(&mut t, SeekTo::MaxOffset);
+    t.settle();
+    seek(&mut t, SeekTo::Offset(QueueOffset(50)));
+    t.comment("nobody knows what a queue would skip that has not begun");
+    seek(&mut t, SeekTo::Offset(QueueOffset(60)));
+    t.wait(seconds(2));
+    t.settle();
+    seek(&mut t, SeekTo::MinOffset);
+    t.settle();
+    check("seek_forward", &t);
 }
 
 #[test]
@@ -141,8 +166,9 @@ fn a_pull_task_whose_queue_seeks_goes_on_there_with_its_next_run() {
     t.ask(1, PullerRequest::UpdateConsumeOffset(QueueOffset(8)));
     let here = queue("T1@broker-a:0");
     let to = SeekTo::Offset(QueueOffset(2));
-    t.does("seek", |client, now| client.seek(group, &here, to, now))
-        .expect("a queue of ours");
+    t.does("seek", |client, now| {
+        client.seek(group, &here, to, SeekForward::Skips, now)
+    });
     t.settle();
     t.comment("the run of before has no say any more");
     t.ask(1, PullerRequest::UpdateConsumeOffset(QueueOffset(9)));
@@ -162,9 +188,8 @@ fn the_answer_to_a_seek_does_not_bring_a_queue_back() {
     let here = queue("T1@broker-a:0");
     for _ in 0..2 {
         t.does("seek", |client, now| {
-            client.seek(group, &here, SeekTo::MaxOffset, now)
-        })
-        .expect("a queue of ours");
+            client.seek(group, &here, SeekTo::MaxOffset, SeekForward::Skips, now)
+        });
     }
     t.comment("it is given back, and waits for its call");
     t.cluster.members = vec!["10.0.0.8@1#zzz".to_owned(), CLIENT_ID.to_owned()];
@@ -188,8 +213,9 @@ fn a_place_is_stored_even_if_the_queue_leaves() {
     let (mut t, group) = pulling(super::group("T1"));
     let here = queue("T1@broker-a:0");
     let to = SeekTo::Offset(QueueOffset(7));
-    t.does("seek", |client, now| client.seek(group, &here, to, now))
-        .expect("a queue of ours");
+    t.does("seek", |client, now| {
+        client.seek(group, &here, to, SeekForward::Skips, now)
+    });
     t.answer("UpdateConsumerOffset T1", Err(RequestError::Timeout));
     t.does("unsubscribe", |client, now| client.unsubscribe(group, now));
     t.settle();

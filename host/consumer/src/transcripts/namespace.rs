@@ -1,13 +1,13 @@
 //! Names between brokers, who know them with a namespace, and users, who do not.
 
 use super::*;
-use crate::SeekTo;
 use crate::client::SubscribeError;
 use crate::config::AllocateMessageQueueStrategy;
 use crate::pause::PauseError;
 use crate::request::{ServerRequest, ServerRequestId};
 use crate::subscriptions::ChangeSubscriptionError;
 use crate::testing::{CLIENT_ID, Cluster, stored};
+use crate::{SeekForward, SeekTo};
 use protocol::RemotingCommand;
 use protocol::header::{
     ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader, Header,
@@ -93,7 +93,8 @@ fn refusals_speak_of_what_the_user_named() {
     let consumer_group = "G1".into();
     assert_eq!(twice, Err(SubscribeError::Duplicate { consumer_group }));
     let other = queue("T1@broker-a:9");
-    let sought = client.seek(id, &other, SeekTo::MaxOffset, now);
+    client.seek(id, &other, SeekTo::MaxOffset, SeekForward::Skips, now);
+    let (_, sought) = client.poll_seek_result().expect("at once");
     let error = sought.expect_err("not ours").to_string();
     assert_eq!(
         error,

@@ -47,6 +47,48 @@ pub(crate) struct PauseRequest {
     pub(crate) reason: Option<String>,
 }
 
+/// Where a queue is to go on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SeekRequest {
+    pub(crate) consumer_group: String,
+    /// Only when several tenants have the group.
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    /// `topic@broker:id`
+    pub(crate) queue: String,
+    pub(crate) to: SeekPlace,
+    /// Messages that were not consumed may be passed over.
+    #[serde(default)]
+    pub(crate) skip: bool,
+}
+
+/// `{"offset": 7}`, `"min_offset"`, `"max_offset"` or `{"timestamp_ms": 1790000000000}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SeekPlace {
+    Offset(u64),
+    MinOffset,
+    MaxOffset,
+    TimestampMs(u64),
+}
+
+/// Where a queue was, and where it goes on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SeekAnswer {
+    pub(crate) tenant: String,
+    pub(crate) consumer_group: String,
+    /// `topic@broker:id`
+    pub(crate) queue: String,
+    /// Everything below was finished, if anything was begun.
+    pub(crate) from: Option<u64>,
+    pub(crate) to: u64,
+    /// Messages that were not consumed and are not going to be.
+    pub(crate) skipped: u64,
+    /// Messages that were consumed and come again.
+    pub(crate) again: u64,
+}
+
 /// What is to be explained: a queue (`topic@broker:id`), a group, a topic or a plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,9 +1,12 @@
 //! What is answered to which request.
 
+mod seek;
+
 use std::sync::Arc;
 
 use consumer::pause::{PauseKind, PauseScope};
 use driver::{DriverError, DriverStatus};
+use protocol::MessageQueue;
 use serde::de::DeserializeOwned;
 
 use super::answers::{self, ErrorAnswer, ExplainRequest, PauseRequest};
@@ -38,9 +41,11 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         ("POST", "/v1/pause") => pause(request, asker, directory, PauseKind::Pause).await,
         ("POST", "/v1/drain") => pause(request, asker, directory, PauseKind::Drain).await,
         ("POST", "/v1/resume") => resume(request, directory).await,
+        ("POST", "/v1/seek") => seek::seek(request, directory).await,
         (
             _,
-            "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume",
+            "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume"
+            | "/v1/seek",
         ) => Err(Refusal::new(
             405,
             format!("{} does not take {}", request.path, request.method),
@@ -127,7 +132,11 @@ async fn pause(
 ) -> Result<Answer, Refusal> {
     let request: PauseRequest = body(request)?;
     let scope = scope(&request)?;
-    let entry = tenant_of(&request, directory)?;
+    let entry = tenant_of(
+        &request.consumer_group,
+        request.tenant.as_deref(),
+        directory,
+    )?;
     let reason = request.reason.as_deref().map(str::trim);
     let by: Arc<str> = match reason.filter(|reason| !reason.is_empty()) {
         Some(reason) => {
@@ -149,7 +158,11 @@ async fn pause(
 async fn resume(request: &Request, directory: &Directory) -> Result<Answer, Refusal> {
     let request: PauseRequest = body(request)?;
     let scope = scope(&request)?;
-    let entry = tenant_of(&request, directory)?;
+    let entry = tenant_of(
+        &request.consumer_group,
+        request.tenant.as_deref(),
+        directory,
+    )?;
     let driver = entry.tenant.driver();
     let resumed = driver.resume(&request.consumer_group, scope).await;
     resumed.map_err(|error| refused(&error))?;
@@ -187,39 +200,37 @@ fn scope(request: &PauseRequest) -> Result<PauseScope, Refusal> {
     match (&request.topic, &request.queue) {
         (None, None) => Ok(PauseScope::Group),
         (Some(topic), None) => Ok(PauseScope::Topic(topic.as_str().into())),
-        (None, Some(text)) => match answers::parse_queue(text) {
-            Some(queue) => Ok(PauseScope::Queue(queue)),
-            None => Err(Refusal::new(
-                400,
-                format!("\"{text}\" is no queue; write topic@broker:id"),
-            )),
-        },
+        (None, Some(text)) => Ok(PauseScope::Queue(queue(text)?)),
         (Some(_), Some(_)) => Err(Refusal::new(400, "name a topic or a queue, not both")),
     }
 }
 
-fn tenant_of(request: &PauseRequest, directory: &Directory) -> Result<TenantEntry, Refusal> {
+fn queue(text: &str) -> Result<MessageQueue, Refusal> {
+    answers::parse_queue(text).ok_or_else(|| {
+        let error = format!("\"{text}\" is no queue; write topic@broker:id");
+        Refusal::new(400, error)
+    })
+}
+
+fn tenant_of(
+    consumer_group: &str,
+    tenant: Option<&str>,
+    directory: &Directory,
+) -> Result<TenantEntry, Refusal> {
     let mut found = directory.tenants();
     found.retain(|entry| {
-        let is_asked = request.tenant.as_deref();
-        is_asked.is_none_or(|tenant| tenant == &**entry.tenant.name())
-            && entry.plugins.contains_key(&request.consumer_group)
+        tenant.is_none_or(|tenant| tenant == &**entry.tenant.name())
+            && entry.plugins.contains_key(consumer_group)
     });
     match found.len() {
         0 => Err(Refusal::new(
             404,
-            format!(
-                "this host has no group \"{}\"; mqlet groups lists them",
-                request.consumer_group
-            ),
+            format!("this host has no group \"{consumer_group}\"; mqlet groups lists them"),
         )),
         1 => Ok(found.remove(0)),
         _ => Err(Refusal::new(
             409,
-            format!(
-                "several tenants have a group \"{}\"; name one with --tenant",
-                request.consumer_group
-            ),
+            format!("several tenants have a group \"{consumer_group}\"; name one with --tenant"),
         )),
     }
 }

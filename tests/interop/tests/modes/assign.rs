@@ -11,7 +11,9 @@ use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeFuture, ConsumeRequest, ConsumeResult,
     MessageListener, MessageOutcome,
 };
-use consumer::{ClientConfig, ConsumeFromWhere, GroupConfig, PauseKind, PauseScope, SeekTo};
+use consumer::{
+    ClientConfig, ConsumeFromWhere, GroupConfig, PauseKind, PauseScope, SeekForward, SeekTo,
+};
 use driver::{Driver, DriverConfig};
 use end_to_end::eventually::eventually;
 use interop::broker::Connection;
@@ -111,7 +113,7 @@ impl ByHand {
 
     fn seek(&self, queue: u32, to: SeekTo) {
         let queue = MessageQueue::new(TOPIC, "broker-a", queue);
-        let sought = self.driver.seek(GROUP, queue, to);
+        let sought = self.driver.seek(GROUP, queue, to, SeekForward::Skips);
         self.runtime.block_on(sought).expect("sought");
     }
 
