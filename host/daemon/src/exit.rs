@@ -7,6 +7,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use crate::printable;
+
 /// The last lines of every `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -77,7 +79,8 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
         return Exit::Failed;
     }
     // Nobody is left to tell when standard error cannot be written.
-    let _ = writeln!(std::io::stderr(), "mqlet: {error:#}");
+    let text = format!("{error:#}");
+    let _ = writeln!(std::io::stderr(), "mqlet: {}", printable::lines(&text));
     exit_of(error)
 }
 

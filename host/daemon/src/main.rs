@@ -17,6 +17,7 @@ mod identity;
 mod message_json;
 mod output;
 mod plugin_build;
+mod printable;
 mod runtime;
 mod signals;
 mod table;

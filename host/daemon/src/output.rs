@@ -8,6 +8,8 @@ use std::io::Write;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::printable;
+
 /// `--output`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -48,7 +50,7 @@ impl Output {
         json: &impl Serialize,
     ) -> std::io::Result<()> {
         match self.format {
-            OutputFormat::Text => writeln!(self.writer, "{text}")?,
+            OutputFormat::Text => self.write_text(&text.to_string())?,
             OutputFormat::Json => {
                 serde_json::to_writer(&mut self.writer, json)?;
                 self.writer.write_all(b"\n")?;
@@ -64,10 +66,48 @@ impl Output {
     pub(crate) fn note(&mut self, text: impl std::fmt::Display) -> std::io::Result<()> {
         match self.format {
             OutputFormat::Text => {
-                writeln!(self.writer, "{text}")?;
+                self.write_text(&text.to_string())?;
                 self.writer.flush()
             }
             OutputFormat::Json => Ok(()),
         }
+    }
+
+    /// The one place where text for people gets to a terminal.
+    fn write_text(&mut self, text: &str) -> std::io::Result<()> {
+        writeln!(self.writer, "{}", printable::lines(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_text_has_control_characters() {
+        let screen = Screen::default();
+        let mut output = Output {
+            format: OutputFormat::Text,
+            writer: Box::new(screen.clone()),
+        };
+        output.result("a\u{1b}[2J\nb", &()).expect("written");
+        output.note("\u{7}c").expect("written");
+        let text = screen.0.lock().expect("no panic").clone();
+        assert_eq!(text, b"a\\u{1b}[2J\nb\n\\u{7}c\n");
     }
 }

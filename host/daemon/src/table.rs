@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::printable;
+
 /// Rows below a heading; all have as many cells.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -16,7 +18,10 @@ impl Table {
         }
     }
 
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, mut cells: Vec<String>) {
+        for cell in &mut cells {
+            *cell = printable::one_line(cell).into_owned();
+        }
         self.rows.push(cells);
     }
 }
@@ -55,6 +60,14 @@ mod tests {
         let mut table = Table::new(&["GROUP", "LAG", "WHY"]);
         table.row(vec!["shop-orders".into(), "7".into(), "paused".into()]);
         let text = "GROUP        LAG  WHY\nshop-orders  7    paused";
+        assert_eq!(table.to_string(), text);
+    }
+
+    #[test]
+    fn a_cell_cannot_make_a_row_or_move_the_cursor() {
+        let mut table = Table::new(&["GROUP", "WHY"]);
+        table.row(vec!["a\n\u{1b}[2Jshop".into(), "x".into()]);
+        let text = "GROUP             WHY\na\\n\\u{1b}[2Jshop  x";
         assert_eq!(table.to_string(), text);
     }
 }
