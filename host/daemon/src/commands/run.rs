@@ -129,7 +129,9 @@ fn start_control(
             info!(target: "mqlet", "commands reach this host at {path}");
             Ok(Some(control))
         }
-        Err(error @ SocketError::Io { .. }) if config.is_default => {
+        Err(error @ (SocketError::Io { .. } | SocketError::TooLong { .. }))
+            if config.is_default =>
+        {
             let error = anyhow::Error::from(error);
             warn!(target: "mqlet", "{error:#}; until then mqlet groups, explain and pause do not reach this host");
             Ok(None)

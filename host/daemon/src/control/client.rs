@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 
 use super::answers::ErrorAnswer;
 use super::http::{self, Request};
+use super::socket;
 
 /// A host answers at once, or is stuck.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
@@ -96,6 +97,7 @@ impl ControlClient {
 
 async fn connect(path: &Path) -> anyhow::Result<UnixStream> {
     let shown = || path.display().to_string();
+    socket::check_path(path)?;
     match UnixStream::connect(path).await {
         Ok(stream) => Ok(stream),
         Err(error) => match error.kind() {

@@ -19,6 +19,8 @@ use super::socket::{ControlSocket, SocketError};
 const CONNECTIONS_MAX: usize = 16;
 /// From accept to the last byte of the answer.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// Told to any other user.
+const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
 /// After the system refused a connection (no file handle left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -76,7 +78,10 @@ async fn connection(mut stream: UnixStream, directory: Directory, _permit: Owned
     let served = async {
         let asker = asker(&stream);
         let answer = match http::read_request(&mut stream).await {
-            Ok(request) => routes::answer(&request, &asker, &directory).await,
+            Ok(request) => match asker {
+                Some(asker) => routes::answer(&request, &asker, &directory).await,
+                None => Answer::json(403, &ErrorAnswer::new(NOT_YOURS)),
+            },
             Err(HttpError::TooLarge(what)) => {
                 Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
             }
@@ -96,10 +101,35 @@ async fn connection(mut stream: UnixStream, directory: Directory, _permit: Owned
     }
 }
 
-/// Who is on the other side, for people.
-fn asker(stream: &UnixStream) -> String {
-    match stream.peer_cred() {
-        Ok(credentials) => format!("user {}", credentials.uid()),
-        Err(_) => "an unknown user".to_owned(),
+/// Who is on the other side, for people; `None` for those who have no say here. The
+/// socket's mode keeps them away, unless somebody has changed it, or was there before it.
+fn asker(stream: &UnixStream) -> Option<String> {
+    let asker = stream.peer_cred().ok()?.uid();
+    let ours = rustix::process::geteuid().as_raw();
+    may_ask(asker, ours).then(|| format!("user {asker}"))
+}
+
+/// The host's own user, and root, who can do everything anyway.
+fn may_ask(asker: u32, ours: u32) -> bool {
+    asker == ours || asker == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_hosts_own_user_and_root_may_ask() {
+        for (asker, ours, may) in [
+            (1000, 1000, true),
+            (0, 1000, true),
+            (0, 0, true),
+            (1000, 0, false),
+            (1000, 1001, false),
+        ] {
+            assert_eq!(may_ask(asker, ours), may, "{asker} asks {ours}");
+        }
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        assert!(asker(&one).is_some(), "this process is the host's user");
     }
 }

@@ -4,12 +4,14 @@
 //! process runs, however that ends, so a socket without a locked file is a dead host's
 //! and is replaced.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use tokio::net::UnixListener;
 
 /// Name of the socket in its default place.
@@ -39,6 +41,11 @@ pub(crate) enum SocketError {
          socket of [control] in mqlet.toml to another path"
     )]
     InTheWay { path: String },
+    #[error(
+        "{path} is in the way of the control socket's lock: it is a link or no file; remove \
+         it, or set socket of [control] in mqlet.toml to another path"
+    )]
+    LockInTheWay { path: String },
     #[error(
         "cannot make the control socket {path}; set socket of [control] in mqlet.toml to a path that can be written"
     )]
@@ -128,14 +135,7 @@ fn lock(path: &Path) -> Result<File, SocketError> {
         path: path.display().to_string(),
         source,
     };
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    let mut file = options.open(beside(path, LOCK_SUFFIX)).map_err(failed)?;
+    let mut file = open_lock(&beside(path, LOCK_SUFFIX), failed)?;
     match file.try_lock() {
         Ok(()) => {
             file.set_len(0).map_err(failed)?;
@@ -156,6 +156,28 @@ fn lock(path: &Path) -> Result<File, SocketError> {
             })
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Whoever can write in the folder must not choose which file is written over.
+fn open_lock(
+    path: &Path,
+    failed: impl Fn(std::io::Error) -> SocketError,
+) -> Result<File, SocketError> {
+    let in_the_way = || SocketError::LockInTheWay {
+        path: path.display().to_string(),
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP | Errno::ISDIR) => return Err(in_the_way()),
+        Err(error) => return Err(failed(error.into())),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_file() && metadata.nlink() == 1 {
+        Ok(file)
+    } else {
+        Err(in_the_way())
     }
 }
 
@@ -194,6 +216,27 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).expect("free"));
         assert!(path.exists());
         let (_socket, _listener) = ControlSocket::bind(&path).expect("nobody is there");
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_leads_elsewhere_is_refused_and_nothing_is_written_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE_NAME);
+        let lock = beside(&path, LOCK_SUFFIX);
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "x").expect("a file");
+        for make in [
+            |precious: &Path, lock: &Path| std::os::unix::fs::symlink(precious, lock),
+            |precious: &Path, lock: &Path| fs::hard_link(precious, lock),
+            |_: &Path, lock: &Path| fs::create_dir(lock),
+        ] {
+            make(&precious, &lock).expect("ours");
+            let error = ControlSocket::bind(&path).expect_err("in the way");
+            assert!(error.to_string().contains("in the way"), "{error}");
+            assert_eq!(fs::read(&precious).expect("still there"), b"x");
+            let _ = fs::remove_file(&lock).or_else(|_| fs::remove_dir(&lock));
+        }
+        ControlSocket::bind(&path).expect("nothing is in the way any more");
     }
 
     #[tokio::test]
