@@ -10,6 +10,7 @@ pub(crate) mod folders;
 pub(crate) mod overrides;
 pub(crate) mod problem;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +93,13 @@ pub(crate) struct TenantConfig {
     pub(crate) buffer_bytes: u64,
 }
 
+impl TenantConfig {
+    /// The name with the namespace in front.
+    fn group_at_the_brokers<'a>(&self, plugin: &'a Manifest) -> Cow<'a, str> {
+        topic::wrap_namespace(&self.connection.namespace, plugin.consumer_group())
+    }
+}
+
 /// What a file was found to say: as much of it as could be read, and every problem.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -141,6 +149,7 @@ impl Config {
             complete.push(tenant);
         }
         problems.extend(shared_groups(&complete));
+        problems.extend(complete.iter().flat_map(names_in_the_namespace));
         problems.extend(complete.iter().flat_map(long_names));
         let config = Config {
             host,
@@ -243,13 +252,12 @@ fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
     for (index, second) in tenants.iter().enumerate() {
         let same_cluster = tenants[..index]
             .iter()
-            .filter(|first| first.connection.shares_groups_with(&second.connection));
+            .filter(|first| first.connection.shares_cluster_with(&second.connection));
         for first in same_cluster {
             for plugin in &second.plugins {
-                let other = first
-                    .plugins
-                    .iter()
-                    .find(|other| other.consumer_group() == plugin.consumer_group());
+                let group = second.group_at_the_brokers(plugin);
+                let mut others = first.plugins.iter();
+                let other = others.find(|other| first.group_at_the_brokers(other) == group);
                 if let Some(other) = other {
                     problems
                         .push(plugin.consumer_group_problem(folder::shared_group(plugin, other)));
@@ -260,12 +268,31 @@ fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
     problems
 }
 
+/// Commands and listings know a group by the name without the namespace: it has one name.
+fn names_in_the_namespace(tenant: &TenantConfig) -> Vec<Problem> {
+    let namespace = tenant.connection.namespace.as_str();
+    let mut problems = Vec::new();
+    for plugin in &tenant.plugins {
+        let group = plugin.consumer_group();
+        let short = topic::without_namespace(namespace, group);
+        if short != group {
+            let name = &tenant.name;
+            let what = format!(
+                "has the namespace \"{namespace}\" in it, which tenant \"{name}\" puts in front of every name"
+            );
+            let fault = Fault::new(what, format!("write \"{short}\""));
+            problems.push(plugin.consumer_group_problem(fault));
+        }
+    }
+    problems
+}
+
 /// With its namespace in front a name may be too long for brokers.
 fn long_names(tenant: &TenantConfig) -> Vec<Problem> {
     let namespace = tenant.connection.namespace.as_str();
     let mut problems = Vec::new();
     for plugin in &tenant.plugins {
-        let group = topic::wrap_namespace(namespace, plugin.consumer_group());
+        let group = tenant.group_at_the_brokers(plugin);
         if let Err(error) = topic::check_group_name(&group) {
             let what = format!("is too long in namespace \"{namespace}\": {error}");
             problems

@@ -62,11 +62,10 @@ impl ConnectionConfig {
         config
     }
 
-    /// Whether two tenants reach the same groups.
-    pub(super) fn shares_groups_with(&self, other: &Self) -> bool {
+    /// Whether two tenants reach the same cluster.
+    pub(super) fn shares_cluster_with(&self, other: &Self) -> bool {
         let mut addresses = self.namesrv_addr.iter();
-        self.namespace == other.namespace
-            && addresses.any(|address| other.namesrv_addr.contains(address))
+        addresses.any(|address| other.namesrv_addr.contains(address))
     }
 }
 
