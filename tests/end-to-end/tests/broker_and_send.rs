@@ -118,6 +118,54 @@ fn failure_says_why_and_what_to_do() {
 }
 
 #[test]
+fn flag_is_stronger_than_the_tenant_and_the_tenant_than_rocketmqs_variable() {
+    let broker = EmbeddedBroker::start();
+    let nowhere = free_address();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let send_as = |tenants: &str, flags: &[&str], variable: Option<&str>| {
+        let config = format!(
+            "[tenants.shop]\nnamesrv_addr = [\"{tenants}\"]\nplugins = \"plugins\"\nnamespace = \"shop\"\n"
+        );
+        std::fs::write(folder.path().join("mqlet.toml"), config).expect("writable");
+        let mut command = Command::new(workspace::mqlet());
+        command.args(["send", "places", "x", "--output", "json"]);
+        command.args(flags).current_dir(folder.path());
+        match variable {
+            Some(address) => command.env("NAMESRV_ADDR", address),
+            None => command.env_remove("NAMESRV_ADDR"),
+        };
+        let mut process = HostProcess::spawn(&mut command);
+        let code = process.wait(BOUND).code();
+        (code, process.lines().join("\n"))
+    };
+    let address = broker.namesrv_addr();
+    let as_shop = ["--tenant", "shop"];
+    let flag = ["--namesrv-addr", address];
+    let both = [as_shop, flag].concat();
+    let two = format!("{nowhere}; {address}");
+    for (tenants, flags, variable) in [
+        (nowhere.as_str(), &both[..], None),
+        (&nowhere, &both, Some(nowhere.as_str())),
+        (address, &as_shop, Some(&nowhere)),
+        (&nowhere, &flag, Some(&nowhere)),
+        (&nowhere, &[], Some(address)),
+        (&nowhere, &[], Some(&two)),
+    ] {
+        let (code, lines) = send_as(tenants, flags, variable);
+        assert_eq!(code, Some(0), "{flags:?} {variable:?}: {lines}");
+        assert!(lines.contains("\"topic\":\"places\""), "{lines}");
+    }
+    let (code, lines) = send_as(address, &as_shop, None);
+    assert_eq!(code, Some(0), "{lines}");
+    let (code, lines) = send_as(address, &[], Some("127.0.0.1"));
+    assert_eq!(code, Some(2), "{lines}");
+    assert!(
+        lines.contains("NAMESRV_ADDR") && lines.contains("write host:port"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn ctrl_c_ends_a_send_that_waits_for_input() {
     let broker = EmbeddedBroker::start();
     let mut process = HostProcess::spawn(Command::new(workspace::mqlet()).args([

@@ -76,15 +76,11 @@ pub(crate) struct SendArguments {
     #[arg(long, default_value_t = 0, value_name = "LEVEL")]
     pub(crate) delay_level: u32,
     /// Name servers of the cluster, separated by ";"
-    #[arg(
-        long,
-        env = "NAMESRV_ADDR",
-        default_value = "127.0.0.1:9876",
-        value_delimiter = ';',
-        value_name = "HOST:PORT"
-    )]
+    /// [env: NAMESRV_ADDR] [default: those of --tenant, else 127.0.0.1:9876]
+    #[arg(long, value_delimiter = ';', value_name = "HOST:PORT")]
     pub(crate) namesrv_addr: Vec<Address>,
-    /// Send as this tenant of a configuration file: its name servers, access key, namespace and TLS
+    /// Send as this tenant of a configuration file: its name servers (unless --namesrv-addr
+    /// names others), access key, namespace and TLS; NAMESRV_ADDR is not looked at then
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
     /// The configuration file with the tenant
@@ -107,6 +103,10 @@ const RESULT_LINES_MAX: u64 = 100;
 /// So few messages of one body go out one by one, over all queues.
 const SINGLES_MAX: u64 = 64;
 const WORKER_THREADS: usize = 2;
+/// RocketMQ: `MixAll#NAMESRV_ADDR_ENV`.
+const NAMESRV_ADDR: &str = "NAMESRV_ADDR";
+/// Of `mqlet broker`.
+const NAMESRV_ADDR_DEFAULT: &str = "127.0.0.1:9876";
 
 /// See [`SendArguments`].
 pub(crate) fn execute(
@@ -117,15 +117,39 @@ pub(crate) fn execute(
     protocol::topic::check_topic_name(&arguments.topic)
         .map_err(|error| UsageError(error.to_string()))?;
     let overrides = overrides::collect(global, &HostArguments::default());
-    let connection = match &arguments.tenant {
-        None => ConnectionConfig::plain(std::mem::take(&mut arguments.namesrv_addr)),
+    let given = std::mem::take(&mut arguments.namesrv_addr);
+    let mut connection = match &arguments.tenant {
+        None if given.is_empty() => ConnectionConfig::plain(usual_name_servers()?),
+        None => ConnectionConfig::plain(Vec::new()),
         Some(tenant) => config::tenant_connection(&arguments.config, tenant, overrides.clone())
             .map_err(|problems| problem::refused(&problems))?,
     };
+    // A flag is stronger than the file.
+    if !given.is_empty() {
+        connection.namesrv_addr = given;
+    }
     arguments.namesrv_addr.clone_from(&connection.namesrv_addr);
     let log = log_config(overrides)?;
     telemetry::log::init(&log);
     runtime::block_on(WORKER_THREADS, send(arguments, connection, output))
+}
+
+/// Those of somebody who names none: RocketMQ's own variable, else this machine.
+fn usual_name_servers() -> anyhow::Result<Vec<Address>> {
+    let text = std::env::var(NAMESRV_ADDR).unwrap_or_else(|_| NAMESRV_ADDR_DEFAULT.to_owned());
+    let parts = text.split(';').map(str::trim);
+    let addresses = parts.filter(|part| !part.is_empty()).map(|part| {
+        part.parse::<Address>().map_err(|error| {
+            UsageError(format!(
+                "environment variable {NAMESRV_ADDR}: \"{part}\" is no address: {error}; write host:port, several with \";\""
+            ))
+        })
+    });
+    let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+    if addresses.is_empty() {
+        return Ok(vec![NAMESRV_ADDR_DEFAULT.parse()?]);
+    }
+    Ok(addresses)
 }
 
 /// Connections and retries are only of interest to who asks for them.
