@@ -1,5 +1,5 @@
-//! The control socket: groups, queues, explain, pause, drain and resume against a running
-//! host, and what is not a request.
+//! The control socket: groups, queues, explain, pause, drain, resume and seek against a
+//! running host, and what is not a request.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -176,6 +176,156 @@ fn drain_waits_for_everything_fetched_and_says_what_it_waits_for() {
         error.contains("1 fetched messages are still to be consumed"),
         "{error}"
     );
+}
+
+/// The queues of a topic that the host holds, as JSON.
+fn queues_of(folder: &HostFolder, group: &str, topic: &str) -> Vec<serde_json::Value> {
+    let text = printed(folder, &["queues", group, "--output", "json"]);
+    let queues = text.lines().map(serde_json::from_str);
+    let queues = queues.map(|queue: Result<serde_json::Value, _>| queue.expect("JSON"));
+    queues.filter(|queue| queue["topic"] == topic).collect()
+}
+
+#[test]
+fn drain_of_a_queue_is_found_however_its_id_is_written() {
+    let broker = EmbeddedBroker::start();
+    broker.send("ledger", ["one", "two"]);
+    let folder = ledger(broker.namesrv_addr());
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_deliveries(&host, 2);
+    let queues = queues_of(&folder, "ledger-group", "ledger");
+    let queue = queues[0]["queue"].as_str().expect("its name");
+    let queue = queue.replace(':', ":00");
+    let text = printed(&folder, &["drain", "ledger-group", "--queue", &queue]);
+    assert!(text.contains(&format!("drained queue {queue}")), "{text}");
+}
+
+#[test]
+fn drain_that_is_turned_into_a_pause_has_no_end_to_wait_for() {
+    let broker = EmbeddedBroker::start();
+    broker.send("hung", ["stuck"]);
+    let folder = HostFolder::new(broker.namesrv_addr(), "").with_plugin(
+        "hung",
+        &path("wait_forever"),
+        "[consume]\nconsume_timeout = \"1h\"",
+    );
+    let mut host = folder.run(&["--drain-timeout", "1s"]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_cause(&folder, "hung-group", "listener-slow");
+    let mut command = Command::new(workspace::mqlet());
+    command.args(["drain", "hung-group", "--timeout", "1h"]);
+    let mut drain = HostProcess::spawn(command.current_dir(folder.path()));
+    drain.wait_for_line("1 messages of the group are left", BOUND);
+    printed(&folder, &["pause", "hung-group"]);
+    assert_eq!(drain.wait(BOUND).code(), Some(1), "{:?}", drain.lines());
+    let text = drain.lines().join("\n");
+    assert!(text.contains("it is paused now"), "{text}");
+}
+
+#[test]
+fn seek_goes_back_and_forward_and_skips_only_when_told_to() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr());
+    broker.send("ledger", (0..40).map(|number| format!("m{number}")));
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving", BOUND);
+    wait_for_deliveries(&host, 40);
+    // Everything is finished, as far as the host knows.
+    printed(&folder, &["drain", "ledger-group"]);
+    printed(&folder, &["resume", "ledger-group"]);
+    let queues = queues_of(&folder, "ledger-group", "ledger");
+    let finished = |queue: &serde_json::Value| queue["finished_offset"].as_u64().expect("begun");
+    let queue = queues.iter().max_by_key(|queue| finished(queue));
+    let queue = queue.expect("a queue");
+    let (end, queue) = (finished(queue), queue["queue"].as_str().expect("its name"));
+    assert!(end >= 10, "{end} messages");
+
+    // Back to the oldest: all of the queue comes again, and nothing else.
+    let text = printed(&folder, &seek(queue, &["--min"]));
+    let expected = format!("goes on at 0, from {end}: {end} messages come again");
+    assert!(text.contains(&expected), "{text}");
+    assert!(text.contains(&format!("--offset {end} --yes")), "{text}");
+    let all = 40 + usize::try_from(end).expect("few");
+    wait_for_deliveries(&host, all);
+
+    // Forward over what was not consumed: only with --yes.
+    printed(&folder, &["drain", "ledger-group"]);
+    let text = printed(
+        &folder,
+        &seek(queue, &["--offset", "2", "--output", "json"]),
+    );
+    assert!(text.contains("\"to\":2,\"skipped\":0"), "{text}");
+    wait_for_position(&folder, queue, 2);
+    let left = end - 2;
+    let error = refused(&folder, &seek(queue, &["--max"]));
+    let expected = format!("skips {left} messages of {queue}, which is at 2");
+    assert!(
+        error.contains(&expected) && error.contains("--yes"),
+        "{error}"
+    );
+    wait_for_position(&folder, queue, 2);
+    let text = printed(&folder, &seek(queue, &["--max", "--yes"]));
+    assert!(
+        text.contains(&format!("{left} messages are skipped")),
+        "{text}"
+    );
+    wait_for_position(&folder, queue, end);
+    let text = printed(
+        &folder,
+        &seek(queue, &["--timestamp", "2020-01-01T00:00:00Z"]),
+    );
+    assert!(text.contains("goes on at 0"), "{text}");
+    wait_for_position(&folder, queue, 0);
+    let forth = end.to_string();
+    printed(&folder, &seek(queue, &["--offset", &forth, "--yes"]));
+    wait_for_position(&folder, queue, end);
+    // It stayed paused all the while, and goes on where it was told to.
+    assert_eq!(host.delivery_count(), all);
+    printed(&folder, &["resume", "ledger-group"]);
+    broker.send("ledger", (0..8).map(|number| format!("after{number}")));
+    wait_for_deliveries(&host, all + 8);
+    assert_eq!(host.delivery_count(), all + 8);
+
+    let other = &["seek", "ledger-group", "ledger@mqlet:99", "--min"];
+    let error = refused(&folder, other);
+    assert!(error.contains("is not ours"), "{error}");
+    let error = refused(&folder, &["seek", "shop", queue, "--min"]);
+    assert!(error.contains("no group \"shop\""), "{error}");
+    let error = refused(&folder, &["seek", "ledger-group", "ledger", "--min"]);
+    assert!(error.contains("write topic@broker:id"), "{error}");
+    for place in [&["--min", "--max"][..], &[], &["--offset", "-1"]] {
+        let output = mqlet(&folder, &seek(queue, place));
+        assert_eq!(output.status.code(), Some(2), "{place:?}");
+    }
+}
+
+fn seek<'a>(queue: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["seek", "ledger-group", queue], more].concat()
+}
+
+/// Waits until the queue has begun again at this offset.
+fn wait_for_position(folder: &HostFolder, queue: &str, offset: u64) {
+    eventually(&format!("{queue} is at {offset}"), BOUND, || {
+        let queues = queues_of(folder, "ledger-group", "ledger");
+        let found = queues.iter().find(|one| one["queue"] == queue)?;
+        (found["finished_offset"] == offset).then_some(())
+    });
+}
+
+#[test]
+fn a_default_place_that_is_too_long_costs_the_socket_and_not_the_host() {
+    let broker = EmbeddedBroker::start();
+    broker.send("ledger", ["one"]);
+    let folder = ledger(broker.namesrv_addr());
+    let long = "x".repeat(120);
+    let mut host = folder.run(&["--state-dir", &long]);
+    let line = host.wait_for_line("do not reach this host", BOUND);
+    assert!(line.contains("the system allows 103"), "{line}");
+    wait_for_deliveries(&host, 1);
+    let socket = format!("{long}/control.sock");
+    let error = refused(&folder, &["groups", "--socket", &socket]);
+    assert!(error.contains("the system allows 103"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::cli::{self, ControlArguments, GlobalArguments};
 use crate::commands::explain;
 use crate::control::answers::{
-    ExplainAnswer, ExplainRequest, GroupAnswer, PauseAnswer, PauseRequest,
+    self, ExplainAnswer, ExplainRequest, GroupAnswer, PauseAnswer, PauseRequest,
 };
 use crate::control::client::ControlClient;
 use crate::exit::{self, Exit};
@@ -172,8 +172,18 @@ async fn drain_and_wait(
     let mut group: GroupAnswer = client.post("/v1/drain", &request).await?;
     let mut told = u64::MAX;
     loop {
-        if pause_of(&group, scope).is_none_or(|pause| pause.state == "drained") {
-            break;
+        match pause_of(&group, scope).map(|pause| (pause.state.as_str(), &pause.by)) {
+            Some(("drained", _)) => break,
+            Some(("draining", _)) => {}
+            // A pause has no end to wait for.
+            Some((state, by)) => bail!(
+                "the drain of {} was ended: it is {state} now, as asked by {by}",
+                named(scope)
+            ),
+            None => bail!(
+                "the drain of {} was ended by somebody else, or its queue has gone to another member",
+                named(scope)
+            ),
         }
         if arguments.no_wait {
             output.result(format_args!("draining {}", named(scope)), &group)?;
@@ -201,12 +211,6 @@ async fn drain_and_wait(
             bail!("group \"{name}\" has left the host meanwhile");
         };
         group = found;
-    }
-    if pause_of(&group, scope).is_none() {
-        bail!(
-            "the drain of {} was ended by somebody else, or its queue has gone to another member",
-            named(scope)
-        );
     }
     output.result(
         format_args!(
@@ -242,14 +246,17 @@ fn request(scope: &ScopeArguments, reason: Option<String>) -> PauseRequest {
 
 /// The pause of exactly this scope.
 fn pause_of<'a>(group: &'a GroupAnswer, scope: &ScopeArguments) -> Option<&'a PauseAnswer> {
-    let name = scope.topic.as_ref().or(scope.queue.as_ref());
-    let kind = match (&scope.topic, &scope.queue) {
-        (Some(_), _) => "topic",
-        (None, Some(_)) => "queue",
-        (None, None) => "group",
+    let (kind, name) = match (&scope.topic, &scope.queue) {
+        (Some(topic), _) => ("topic", Some(topic.clone())),
+        // As the host writes it: ids may be given as 03.
+        (None, Some(queue)) => (
+            "queue",
+            answers::parse_queue(queue).map(|queue| queue.to_string()),
+        ),
+        (None, None) => ("group", None),
     };
     let mut pauses = group.pauses.iter();
-    pauses.find(|pause| pause.scope == kind && pause.name.as_ref() == name)
+    pauses.find(|pause| pause.scope == kind && pause.name == name)
 }
 
 fn named(scope: &ScopeArguments) -> String {
