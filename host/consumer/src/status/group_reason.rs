@@ -74,7 +74,7 @@ impl GroupStatus {
                 Cause::ClientIdClash,
                 format!("another client has our id {client_id}, both consume the same queues"),
                 "",
-                "give each its own instance_name",
+                "start one of the two again: every start makes an id of its own",
             ));
         }
         let held = self.topics.iter().any(|topic| !topic.queues.is_empty());
