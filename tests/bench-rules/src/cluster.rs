@@ -19,6 +19,9 @@ use crate::messages;
 
 /// Our name.
 pub(crate) const CLIENT_ID: &str = "127.0.0.1@1#bench";
+/// The rules never look at a body. In the product other cores decode; here the same one
+/// does, and large bodies would push all that the rules know out of its caches.
+const BODY_BYTES: usize = 64;
 /// Queues of one broker.
 const QUEUES_PER_BROKER: usize = 64;
 /// What a message may cost, for the clock.
@@ -100,7 +103,7 @@ impl SimulatedClient {
             topics: BTreeMap::new(),
             pulls: VecDeque::new(),
             per_pull,
-            body: messages::body(),
+            body: messages::body().slice(..BODY_BYTES),
         }
     }
 
@@ -113,6 +116,9 @@ impl SimulatedClient {
             .subscription(SubscriptionData::all(topic))
             .pull_batch_size(self.per_pull)
             .consume_message_batch_max_size(self.per_pull)
+            // Calls end in any order: flow control would change that of the pulls.
+            .pull_threshold_for_queue(65_535)
+            .consume_concurrently_max_span(65_535)
             .build()?;
         self.client.subscribe(config, self.now)?;
         Ok(())

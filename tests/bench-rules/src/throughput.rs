@@ -20,7 +20,7 @@ const PER_PULL: u32 = 32;
 const CALLS: usize = 16;
 /// Pull answers that are decoded before the clock of a chunk starts: they are in the
 /// processor's cache, as those are that another core has just decoded.
-const CHUNK: usize = 256;
+const CHUNK: usize = 1024;
 
 const RATE_MIN: f64 = 2.0;
 const TIMES_MAX: f64 = 1.3;
@@ -45,7 +45,7 @@ fn throughput(options: &Options) -> Result<()> {
     }
     for _ in 0..options.rounds() {
         for (name, subject) in &mut subjects {
-            let sample = subject.round(options.pick(4, 40) * CHUNK)?;
+            let sample = subject.round(options.pick(2, 12) * CHUNK)?;
             report.add(name, sample);
         }
     }
