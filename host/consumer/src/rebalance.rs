@@ -237,6 +237,10 @@ impl Client {
         }
         let mut members = members;
         members.sort_by(|a, b| allocate::java_order(a, b));
+        // A heartbeat that a broker reads after its connection has ended stays with it for
+        // two minutes, beside the same member's new connection. Differs from RocketMQ: Java
+        // counts both, and the share of the second is nobody's as long.
+        members.dedup();
         let changed = group.rebalance.members != members;
         group.rebalance.members.clone_from(&members);
         group.rebalance.obstacle = None;

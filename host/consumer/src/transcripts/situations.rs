@@ -165,6 +165,24 @@ fn another_client_with_our_id_is_told_of() {
 }
 
 #[test]
+fn a_member_with_two_connections_is_one_member() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 8)]);
+    let other = format!("{CLIENT_ID}-other");
+    t.cluster.members = [CLIENT_ID, CLIENT_ID, &other].map(str::to_owned).to_vec();
+    t.subscribe(config(group("T1")));
+    t.settle_but(&["PullMessage"]);
+    let status = t.client.status(t.now());
+    let topics = &status.groups[0].topics;
+    let topic = topics.iter().find(|topic| &*topic.topic == "T1");
+    let held = topic.expect("subscribed").queues.len();
+    assert_eq!(
+        held, 4,
+        "half of the queues, and the other half is the other's"
+    );
+}
+
+#[test]
 fn a_thousand_groups_that_came_and_went_leave_nothing_behind() {
     let mut t = Harness::default();
     t.topic("T1", &[("broker-a", 2)]);
