@@ -257,6 +257,54 @@ fn tls_with_an_own_authority_and_a_client_certificate_carries_everything() {
 }
 
 #[test]
+fn a_cluster_that_enforces_tls_is_served_and_plain_text_is_told_to_use_it() {
+    let component = guest_artifacts::path("ledger");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let properties = [
+        "tls.test.mode.enable=false".to_owned(),
+        format!("tls.server.keyPath={}", file("127.0.0.1.key")),
+        format!("tls.server.certPath={}", file("127.0.0.1.pem")),
+    ];
+    // Two JVMs make their TLS contexts, which takes long beside other work.
+    let mut options = vec!["--tls", "enforcing", "--wait", "180"];
+    for property in &properties {
+        options.extend(["--property", property]);
+    }
+    let cluster = Cluster::start_with(VERSION, &[QUICK_LEVELS], &options);
+    let plugin = Plugin::of(&component, "ledger-group", "Ledger");
+    let tls = format!("[tenants.test.tls]\nca_file = {:?}\n", file("ca.pem"));
+
+    // Name server and broker, from the first question on.
+    let known = tenant(cluster.namesrv_addr(), &tls, &[plugin]);
+    let (sent, lines) = known.send("Ledger", &bodies("m", 200), &[]);
+    assert!(sent, "{lines:?}");
+    let mut host = known.run();
+    host.wait_for_line("serving", BOUND);
+    all_come(&host, "m-", 200);
+    let (sent, _) = known.send("Ledger", &["fail-once-1".to_owned()], &[]);
+    assert!(sent);
+    eventually("the retry", BOUND, || {
+        let deliveries = host.deliveries();
+        let tries = deliveries.iter().filter(|d| d.body == "fail-once-1");
+        (tries.count() >= 2).then_some(())
+    });
+    host.interrupt();
+    assert!(host.wait(BOUND).success());
+
+    let plain = tenant(cluster.namesrv_addr(), "", &[plugin]);
+    let (sent, lines) = plain.send("Ledger", &bodies("x", 1), &[]);
+    assert!(!sent, "{lines:?}");
+    let mut host = plain.run();
+    let line = host.wait_for_line("may want TLS", BOUND);
+    assert!(line.contains(cluster.namesrv_addr()), "{line}");
+    assert_eq!(host.delivery_count(), 0);
+    host.interrupt();
+    assert!(host.wait(BOUND).success());
+}
+
+#[test]
 fn a_namespace_is_around_every_name_on_the_wire_and_no_plugin_sees_it() {
     let component = guest_artifacts::path("ledger");
     let cluster = Cluster::start(&[QUICK_LEVELS]);

@@ -35,7 +35,7 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             // Once, as long as it is the same.
             if repeats.first(&useless(tenant, address)) {
-                info!(target: "driver", %tenant, %address, "connection to {address} ended before anything was answered: {reason}; trying again until it answers");
+                info!(target: "driver", %tenant, %address, "connection to {address} ended before anything was answered: {reason}; it may want TLS (the tenant's tls table), or be no RocketMQ server; trying again until it answers");
             } else {
                 debug!(target: "driver", %tenant, %address, "connection to {address} ended before anything was answered: {reason}");
             }
