@@ -146,7 +146,11 @@ impl Client {
             };
             kept.push(KeptRun {
                 range: index..index + 1,
-                topic: self.topic_name(queue.group, name),
+                topic: if topic.is_retry {
+                    self.topic_name(queue.group, name)
+                } else {
+                    Arc::clone(&topic.name)
+                },
             });
         }
         unreadable.map(|(offset, reason)| Stopped::AtUnreadable(offset, reason))
