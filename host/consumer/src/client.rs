@@ -367,6 +367,7 @@ impl Client {
                 known_from: 0,
                 subscription,
                 pull_version: unix_ms,
+                carries_filter: false,
                 is_retry,
                 first_queues: None,
                 not_allocated: None,

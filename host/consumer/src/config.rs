@@ -45,6 +45,8 @@ pub struct ClientConfig {
     pub sends_max: usize,
     /// Queues that a topic gets when sending creates it. RocketMQ: `defaultTopicQueueNums`.
     pub default_topic_queue_nums: u32,
+    /// Tells also of what happens all the time when all goes well: `Event::Step`.
+    pub tells_steps: bool,
 }
 
 impl ClientConfig {
@@ -62,6 +64,7 @@ impl ClientConfig {
             send_backs_max: 256,
             sends_max: 1024,
             default_topic_queue_nums: 4,
+            tells_steps: false,
         }
     }
 }

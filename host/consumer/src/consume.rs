@@ -16,7 +16,7 @@ use protocol::{Instant, MessageQueue};
 
 use crate::client::Client;
 use crate::epoch::Epoch;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::group::ConsumerGroup;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use crate::planted_bugs::PlantedBug;
@@ -186,6 +186,11 @@ impl Client {
                     consume_timeout: group.config.consume_timeout(),
                 };
                 self.group_ready(epoch);
+                let step = Step::CallBegun {
+                    first_offset: taken.span.first,
+                    messages: taken.span.messages,
+                };
+                self.tell_step(queue_epoch, step);
                 return Some(Arc::new(self.as_listeners_see_it(request)));
             }
         }

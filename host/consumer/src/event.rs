@@ -2,6 +2,10 @@
 //! or a change of state, never one for a message that went well; repeated failures are
 //! told once, with their end.
 
+mod step;
+
+pub use step::Step;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,6 +173,15 @@ pub enum Event {
         queue: MessageQueue,
         /// How many failed.
         failures: u32,
+    },
+    /// A queue does what it does all the time; told only on request.
+    Step {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The queue.
+        queue: MessageQueue,
+        /// What.
+        step: Step,
     },
     /// A listener answered for a run of messages.
     Consumed {

@@ -16,7 +16,7 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 
 use crate::client::{Client, GroupId};
 use crate::epoch::Epoch;
-use crate::event::{Event, StartPolicy};
+use crate::event::{Event, StartPolicy, Step};
 use crate::group::{ConsumerGroup, Life, Phase};
 use crate::listener::MessageModel;
 use crate::offset::StartStep;
@@ -302,6 +302,7 @@ impl Client {
 
     /// Gives out what is due, once for all changes of one input.
     pub(crate) fn store_due_local_offsets(&mut self) {
+        let only_held = self.has_bug(PlantedBug::StoreOnlyHeldQueues);
         while let Some(epoch) = self.local_offsets_due.pop_first() {
             // Before all of them are known, some would take the place of all.
             if let Some(group) = self.groups.get_mut(epoch)
@@ -310,7 +311,12 @@ impl Client {
                 && group.local.job.is_none()
             {
                 group.local.is_changed = false;
-                let offsets = Arc::new(group.local.offsets.clone());
+                let mut offsets = group.local.offsets.clone();
+                if only_held {
+                    let topics = &group.topics;
+                    offsets.retain(|queue, _| topics.iter().any(|t| t.held.contains_key(queue)));
+                }
+                let offsets = Arc::new(offsets);
                 let work = LocalOffsetsWork::Store(Arc::clone(&offsets));
                 let starting = std::mem::take(&mut group.local.starting);
                 let pending = group.local_work(epoch, Job::Store { offsets, starting }, work);
@@ -348,6 +354,7 @@ impl Client {
                         && let Some(&offset) = offsets.get(&queue.queue)
                     {
                         queue.commit.confirm(offset);
+                        self.tell_step(epoch, Step::OffsetStored { offset });
                     }
                 }
             }

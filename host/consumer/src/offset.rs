@@ -27,7 +27,7 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 use crate::access;
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, RequestId};
 use crate::route::Replica;
@@ -317,7 +317,10 @@ impl Client {
         queue.commit.request = None;
         match result {
             // What a slave was told is not the master's: it is told again when it is back.
-            Ok(()) if self.routes.is_master(queue.broker, peer) => queue.commit.confirm(offset),
+            Ok(()) if self.routes.is_master(queue.broker, peer) => {
+                queue.commit.confirm(offset);
+                self.tell_step(epoch, Step::OffsetStored { offset });
+            }
             Ok(()) => {}
             // It is still listed: the next round tries again.
             Err(error) => {

@@ -67,11 +67,21 @@ pub enum PlantedBug {
     ResetKeepsCalls,
     /// A reset begins again where it is told to, and commits nothing.
     ForgetResetCommit,
+    /// What is stored of a broadcasting group lacks the queues that nobody has just now.
+    StoreOnlyHeldQueues,
+    /// A message that was damaged on its way is passed over.
+    SkipDamaged,
+    /// A call that was under way when somebody moved a queue still moves its offset.
+    SeekKeepsCalls,
+    /// A lock that another client has is asked for again with the next renewal.
+    RefusedLockWaits,
+    /// A changed filter is left to the broker, which goes by the highest clock.
+    FilterByVersionAlone,
 }
 
 impl PlantedBug {
     /// Every one.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 35] = [
         Self::CommitPastUnfinished,
         Self::TrustStaleEpoch,
         Self::AcceptOldAnswer,
@@ -96,10 +106,17 @@ impl PlantedBug {
         Self::TwoCallsAtOnce,
         Self::LosePutBackOrder,
         Self::ForgetAttempts,
+        Self::FailedTaskDies,
+        Self::TrustReleasedPuller,
         Self::ForgetLocalOffsets,
         Self::DropBroadcastRetry,
         Self::ResetKeepsCalls,
         Self::ForgetResetCommit,
+        Self::StoreOnlyHeldQueues,
+        Self::SkipDamaged,
+        Self::SeekKeepsCalls,
+        Self::RefusedLockWaits,
+        Self::FilterByVersionAlone,
     ];
 }
 

@@ -17,7 +17,7 @@ use protocol::{Instant, QueueOffset};
 use crate::access;
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::group::{AssignedQueue, Life, Phase};
 use crate::planted_bugs::PlantedBug;
 use crate::pull_task::run::Task;
@@ -70,6 +70,7 @@ pub(crate) enum Pull {
 impl Client {
     /// Asks for messages of a queue, or notes what holds it back.
     pub(crate) fn pull(&mut self, epoch: Epoch, now: Instant) {
+        let by_version_alone = self.has_bug(PlantedBug::FilterByVersionAlone);
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -138,6 +139,8 @@ impl Client {
             let commit = replica.is_master() && carried > Some(QueueOffset(0));
             (queue.commit.finished(), commit)
         };
+        let carries_filter = topic.carries_filter && !by_version_alone;
+        let carried_filter = carries_filter.then(|| topic.subscription.sub_string.as_str().into());
         let alone = queue.bad_record.is_some();
         let request = Request::PullMessage(Box::new(PullMessage {
             consumer_group: Arc::clone(&group.name),
@@ -152,11 +155,14 @@ impl Client {
             commit_offset,
             commit,
             suspend: PULL_SUSPEND,
-            subscription: None,
+            subscription: carried_filter,
             sub_version: topic.pull_version,
             expression_type: topic.subscription.expression_type.clone(),
             body_bytes_max: self.config.body_bytes_max,
         }));
+        let step = Step::PullSent {
+            offset: queue.next_offset,
+        };
         let broker_id = replica.broker_id;
         let request = self.request(
             Purpose::Pull(epoch),
@@ -173,6 +179,7 @@ impl Client {
                 carried: commit_offset.filter(|_| commit),
             });
         }
+        self.tell_step(epoch, step);
     }
 
     /// Waits for the timer with this pull.
@@ -269,6 +276,12 @@ impl Client {
                         queue: queue.queue.clone(),
                         failures,
                     });
+                }
+                let messages = answer.batch.as_ref().map_or(0, |batch| batch.len());
+                let messages = u32::try_from(messages).unwrap_or(u32::MAX);
+                self.tell_step(epoch, Step::PullAnswered { messages });
+                if let Some(offset) = carried {
+                    self.tell_step(epoch, Step::OffsetStored { offset });
                 }
                 self.pull_answered(epoch, answer, asked_at, now);
             }

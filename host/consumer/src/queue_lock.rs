@@ -361,7 +361,12 @@ impl Client {
             self.lock_lost(epoch, LockLoss::Refused, now);
             return;
         }
-        self.note_lock_obstacle(epoch, LockObstacle::Refused, now + LOCK_RETRY);
+        let pause = if self.has_bug(PlantedBug::RefusedLockWaits) {
+            LOCK_RENEWAL
+        } else {
+            LOCK_RETRY
+        };
+        self.note_lock_obstacle(epoch, LockObstacle::Refused, now + pause);
     }
 
     fn lock_failed(&mut self, epoch: Epoch, error: &RequestError, now: Instant) {

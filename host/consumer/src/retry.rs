@@ -184,7 +184,11 @@ impl Client {
             self.leave_further(group);
             return;
         }
-        if matches!(back.verdict, Verdict::Later { .. }) && self.is_assigned_by_hand(back.group) {
+        // What is damaged here is whole at the broker: its own copy is the dead letter.
+        let waits_here = matches!(back.verdict, Verdict::Later { .. })
+            && back.message.fault().is_none()
+            && self.is_assigned_by_hand(back.group);
+        if waits_here {
             self.keep_for_retry(epoch, now);
             return;
         }

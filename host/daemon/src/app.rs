@@ -117,6 +117,8 @@ impl App {
         }
         let mut config = connection.driver_config();
         config.client.buffer_bytes = buffer_bytes;
+        // One line for each pull and call: only for whoever reads them.
+        config.client.tells_steps = tracing::enabled!(target: "consumer", tracing::Level::TRACE);
         config.permits = self.permits.clone();
         config.calls_max = usize::try_from(calls_max).unwrap_or(usize::MAX);
         config.drain_timeout = self.host.drain_timeout;

@@ -186,6 +186,12 @@ impl Cluster {
             });
         }
         let mut broken = None;
+        if let Some(forgotten) = this.latest.keys().find(|q| !offsets.contains_key(*q)) {
+            broken = Some((
+                "what is stored of a queue is kept",
+                format!("host {host} stores nothing of {forgotten}"),
+            ));
+        }
         for (queue, offset) in offsets {
             let finished = this.finished.get(queue);
             let is_finished = |offset| finished.is_some_and(|f| f.contains(&offset));

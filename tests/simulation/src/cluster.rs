@@ -5,28 +5,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consumer::config::{AllocateMessageQueueStrategy, ConsumeFromWhere};
 use consumer::listener::{ConsumeMode, ConsumeRequestId};
 use consumer::local_offsets::PendingLocalOffsets;
 use consumer::publish::{OutgoingMessage, SendMode};
+use consumer::pull_task::{PullTaskId, PullerAnswer, QueuePullerError};
 use consumer::testing::PlantedBug;
 use consumer::{GroupConfig, PauseScope, Request, RequestError, RequestId, Response};
-use embedded_broker::{Broker, BrokerConfig, ConnectionId};
+use embedded_broker::{Broker, ConnectionId};
 use fastrand::Rng;
-use protocol::subscription::{ExpressionType, SubscriptionData};
-use protocol::{Instant, RemotingCommand};
+use protocol::{Instant, MessageQueue, RemotingCommand};
 
 use crate::Summary;
+use crate::assigned;
 use crate::broadcast::Host;
 use crate::clock::Agenda;
 use crate::faults::{FAULTS_END, Fault, Weather, plan};
+use crate::handover::HandOver;
 use crate::history::History;
-use crate::in_order::{self, ORDERLY_GROUP};
 use crate::invariants::Violation;
-use crate::ledger::{Ledger, Sent};
+use crate::ledger::{GroupLedger, Ledger, Place, Sent};
 use crate::member::Member;
 use crate::network::{Connection, Server};
+use crate::pull_tasks::TaskLedger;
 use crate::recovery::Recovery;
+use crate::setup::{broker, group_configs};
+use crate::spoiled::Damage;
+use crate::swaps::Swaps;
 use crate::workload::Mood;
 
 /// Topics and their queues on each broker.
@@ -79,6 +83,12 @@ pub(crate) enum Due {
         member: usize,
         id: ConsumeRequestId,
     },
+    /// The guest of a pull task has what it asked for.
+    GuestGoesOn {
+        member: usize,
+        id: PullTaskId,
+        answer: Result<PullerAnswer, QueuePullerError>,
+    },
     /// Both ends of a connection.
     Closes {
         connection: ConnectionId,
@@ -100,10 +110,26 @@ pub(crate) enum Due {
         member: usize,
         pending: PendingLocalOffsets,
     },
+    /// A member is told of another filter.
+    Swaps {
+        member: usize,
+    },
+    ReadsTopicAgain,
+    /// The queues that are given by hand need a process.
+    WatchesAssigned,
+    AssignsAll {
+        member: usize,
+    },
     Send,
     Heal,
     Probe,
     WellAgain,
+    /// A queue was unlocked a while ago.
+    LooksForLock {
+        queue: MessageQueue,
+        unlocked_at: Instant,
+    },
+    HandedOver,
     Look,
 }
 
@@ -136,6 +162,14 @@ pub(crate) struct Cluster {
     /// Members consume in broadcast too.
     pub(crate) broadcasts: bool,
     pub(crate) hosts: Vec<Host>,
+    /// Members have pull tasks too.
+    pub(crate) has_tasks: bool,
+    pub(crate) tasks: TaskLedger,
+    pub(crate) swaps: Swaps,
+    pub(crate) handover: HandOver,
+    /// How often an answer was damaged at a place, by group.
+    pub(crate) damaged: BTreeMap<(String, Place), Damage>,
+    config_seed: u64,
     next_message: u32,
     steps: u64,
 }
@@ -146,7 +180,8 @@ impl Cluster {
         let now = Instant::ORIGIN;
         let brokers = 1 + random.usize(..2);
         let brokers = (0..brokers).map(|index| broker(index, now)).collect();
-        let configs = group_configs(&mut random);
+        let config_seed = random.u64(..);
+        let mut configs = group_configs(config_seed, &Swaps::default());
         let mut buffer_bytes = [4 << 10, 64 << 10, 1 << 30][random.usize(..3)];
         let by_hand = ConsumeMode::Orderly { auto_commit: false };
         if configs.iter().any(|config| config.mode() == by_hand) {
@@ -154,7 +189,12 @@ impl Cluster {
             buffer_bytes = 1 << 30;
         }
         let broadcasts = random.u32(0..3) == 0;
-        if broadcasts {
+        let has_tasks = random.u32(0..3) == 0;
+        let has_assigned = random.u32(0..3) == 0;
+        if has_assigned {
+            configs.push(assigned::config(&mut random));
+        }
+        if broadcasts || has_tasks || has_assigned {
             // One more group for the same memory: enough for more than a pull at a time,
             // or what has piled up is not consumed in time.
             buffer_bytes = buffer_bytes.max(64 << 10);
@@ -182,12 +222,25 @@ impl Cluster {
             buffer_bytes,
             broadcasts,
             hosts: Vec::new(),
+            has_tasks,
+            tasks: TaskLedger::default(),
+            swaps: Swaps::default(),
+            handover: HandOver::default(),
+            damaged: BTreeMap::new(),
+            config_seed,
             next_message: 0,
             steps: 0,
             random,
         };
         for (group, _) in GROUPS {
             cluster.ledger.groups.entry(group).or_default();
+        }
+        if has_assigned {
+            cluster
+                .ledger
+                .groups
+                .insert(assigned::ASSIGNED, GroupLedger::default());
+            cluster.agenda.at(now, Due::WatchesAssigned);
         }
         for (at, fault) in plan(&mut cluster.random) {
             cluster.agenda.at(at, Due::Fault(fault));
@@ -321,6 +374,7 @@ impl Cluster {
                     });
                 }
             }
+            Due::GuestGoesOn { member, id, answer } => self.guest_goes_on(member, id, answer),
             Due::Disk { member, pending } => {
                 let stalled_until = self.members[member].stalled_until;
                 if stalled_until > self.now {
@@ -330,10 +384,16 @@ impl Cluster {
                 }
             }
             Due::Subscribe { member, group } => self.subscribe(member, group),
+            Due::Swaps { member } => self.swaps_member(member),
+            Due::ReadsTopicAgain => self.reads_topic_again(),
+            Due::WatchesAssigned => self.watches_assigned(),
+            Due::AssignsAll { member } => self.assigns_all(member),
             Due::Send => self.send_some(),
             Due::Heal => self.heal(),
             Due::Probe => self.probe(),
             Due::WellAgain => self.check_well_again(),
+            Due::LooksForLock { queue, unlocked_at } => self.check_next_owner(&queue, unlocked_at),
+            Due::HandedOver => self.recovery.checked = true,
             Due::Look => {
                 let settled = self.recovery.checked && self.unsettled().is_empty();
                 self.settled |= settled;
@@ -360,6 +420,7 @@ impl Cluster {
                 tag,
                 acknowledged: false,
             };
+            self.swaps.note_sent(id, topic, tag, self.now);
             self.ledger.sent.insert(id, sent);
             let message = OutgoingMessage {
                 topic: topic.to_owned(),
@@ -377,6 +438,17 @@ impl Cluster {
         }
         let after = Duration::from_millis(self.random.u64(20..2_500));
         self.agenda.at(self.now + after, Due::Send);
+    }
+
+    /// Whoever subscribes from now on does so with the filter of now.
+    pub(crate) fn renew_configs(&mut self) {
+        for config in group_configs(self.config_seed, &self.swaps) {
+            let group = config.consumer_group();
+            let mut configs = self.configs.iter_mut();
+            if let Some(before) = configs.find(|before| before.consumer_group() == group) {
+                *before = config;
+            }
+        }
     }
 
     pub(crate) fn is(&self, weather: Weather) -> bool {
@@ -400,65 +472,4 @@ impl Cluster {
     pub(crate) fn broker_named(&self, name: &str) -> Option<usize> {
         self.brokers.iter().position(|node| node.name == name)
     }
-}
-
-fn broker(index: usize, now: Instant) -> BrokerNode {
-    let address = Server::Broker(index).address();
-    let name = format!("broker-{}", ["a", "b", "c"][index]);
-    let host = format!("10.1.0.{}:10911", index + 1);
-    let mut config = BrokerConfig::default();
-    if let Ok(host) = host.parse() {
-        config.store_host = host;
-    }
-    config.advertised = address;
-    config.broker_name = name.as_str().into();
-    config.auto_create_topic = false;
-    if let Ok(levels) = "100ms 1s 2s 3s 5s 8s".parse() {
-        config.delay_levels = levels;
-    }
-    let mut broker = Broker::new(config, now, Duration::from_secs(1_700_000_000));
-    for (topic, queues) in TOPICS {
-        let added = broker.add_topic(topic, *queues);
-        assert!(added.is_ok(), "{added:?}");
-    }
-    BrokerNode {
-        name,
-        broker,
-        away_until: now,
-    }
-}
-
-/// All members of a group are told the same.
-fn group_configs(random: &mut Rng) -> Vec<GroupConfig> {
-    let strategy = match random.u32(0..3) {
-        0 => AllocateMessageQueueStrategy::Averagely,
-        1 => AllocateMessageQueueStrategy::AveragelyByCircle,
-        _ => AllocateMessageQueueStrategy::consistent_hash(),
-    };
-    let configs = GROUPS.iter().map(|(group, subscriptions)| {
-        let mut builder = GroupConfig::builder(*group)
-            .consume_from_where(ConsumeFromWhere::FirstOffset)
-            .allocate_message_queue_strategy(strategy.clone())
-            .max_reconsume_times(MAX_RECONSUME_TIMES)
-            .consume_thread_max(random.u32(2..6))
-            .consume_message_batch_max_size([1, 4, 32][random.usize(..3)])
-            .pull_batch_size([2, 8, 32][random.usize(..3)])
-            .pull_threshold_for_queue([2, 10, 1000][random.usize(..3)])
-            .consume_concurrently_max_span([5, 50, 2000][random.usize(..3)]);
-        let mode = match *group {
-            ORDERLY_GROUP => in_order::mode(random),
-            _ => ConsumeMode::Concurrently,
-        };
-        builder = builder.mode(mode);
-        if mode == (ConsumeMode::Orderly { auto_commit: false }) {
-            // What waits for a commit must not keep the messages away that bring it.
-            builder = builder.pull_threshold_for_queue(1000);
-        }
-        for (topic, expression) in *subscriptions {
-            let subscription = SubscriptionData::build(topic, expression, ExpressionType::Tag);
-            builder = builder.subscription(subscription.expect("a valid expression"));
-        }
-        builder.build().expect("a valid group")
-    });
-    configs.collect()
 }

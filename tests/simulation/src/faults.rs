@@ -47,6 +47,14 @@ pub(crate) enum Fault {
     NameServerAway(Duration),
     /// An operator moves offsets of a group back.
     Reset,
+    /// Somebody moves a queue that was given by hand back.
+    Seek,
+    /// Queues that were given by hand are taken away for a while.
+    Assign,
+    /// The filter of a group changes.
+    Swap,
+    /// A group does not read one of its topics for a while.
+    SwapTopics(Duration),
     /// The disk of a host is full for a while.
     DiskFull(Duration),
     /// The disk of a host cannot be read for a while.
@@ -76,10 +84,16 @@ pub(crate) enum Weather {
     SlowListeners,
     /// Listeners fail.
     FailingListeners,
+    /// Answers to pulls are damaged.
+    DamagedAnswers,
+    /// Answers to pulls are too large.
+    HugeAnswers,
+    /// One name server knows less than the other.
+    DisagreeingNameServers,
 }
 
 impl Weather {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::WrongRoutes,
         Self::WrongMembers,
         Self::SlowNetwork,
@@ -89,6 +103,9 @@ impl Weather {
         Self::NoSendBacks,
         Self::SlowListeners,
         Self::FailingListeners,
+        Self::DamagedAnswers,
+        Self::HugeAnswers,
+        Self::DisagreeingNameServers,
     ];
 }
 
@@ -109,7 +126,7 @@ pub(crate) fn plan(random: &mut Rng) -> Vec<(Instant, Fault)> {
 
 fn fault(random: &mut Rng) -> Fault {
     let seconds = |random: &mut Rng, max: u64| Duration::from_millis(random.u64(100..max * 1000));
-    match random.u32(0..33) {
+    match random.u32(0..40) {
         0..=1 => Fault::Crash,
         2..=3 => Fault::Stop,
         4..=6 => Fault::Join,
@@ -128,6 +145,10 @@ fn fault(random: &mut Rng) -> Fault {
         20 => Fault::Reset,
         21 => Fault::DiskFull(seconds(random, 60)),
         22 => Fault::DiskUnreadable(seconds(random, 30)),
+        23 => Fault::Seek,
+        24 => Fault::Assign,
+        25 => Fault::Swap,
+        26 => Fault::SwapTopics(seconds(random, 60)),
         _ => Fault::Weather(
             Weather::ALL[random.usize(..Weather::ALL.len())],
             seconds(random, 40),
@@ -137,7 +158,7 @@ fn fault(random: &mut Rng) -> Fault {
 
 impl Cluster {
     /// Members that consume and go on doing so.
-    fn living(&self) -> Vec<usize> {
+    pub(crate) fn living(&self) -> Vec<usize> {
         let indices = 1..self.members.len();
         let lives = |&index: &usize| {
             let member = &self.members[index];
@@ -146,7 +167,7 @@ impl Cluster {
         indices.filter(lives).collect()
     }
 
-    fn any_member(&mut self) -> Option<usize> {
+    pub(crate) fn any_member(&mut self) -> Option<usize> {
         let living = self.living();
         (!living.is_empty()).then(|| living[self.random.usize(..living.len())])
     }
@@ -176,6 +197,10 @@ impl Cluster {
                 }
             }
             Fault::Reset => self.reset_some(),
+            Fault::Seek => self.seek_some(),
+            Fault::Assign => self.assign_some(),
+            Fault::Swap => self.swap(),
+            Fault::SwapTopics(time) => self.swap_topics(time),
             Fault::DiskFull(time) | Fault::DiskUnreadable(time) => {
                 let end = Some(now + time);
                 if !self.hosts.is_empty() {
@@ -248,13 +273,7 @@ impl Cluster {
                 self.give(member, Client::stop);
             }
             Fault::Resubscribe => {
-                if let Some(id) = self.members[member].groups.remove(group) {
-                    self.give(member, |client, now| client.unsubscribe(id, now));
-                    let after = Duration::from_millis(self.random.u64(1..20_000));
-                    self.disturbs_until(now + after);
-                    self.agenda
-                        .at(now + after, Due::Subscribe { member, group });
-                }
+                self.leaves_for_a_while(member, group, Duration::from_secs(20));
             }
             Fault::Pause(time) => {
                 if let Some(&id) = self.members[member].groups.get(group) {

@@ -10,13 +10,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use consumer::event::{Event, StartPolicy};
+use consumer::event::{BadRecordAction, Event, StartPolicy};
 use consumer::{Request, RequestError, Response};
 use protocol::MessageQueue;
 
+use crate::assigned::{ASSIGNED, ASSIGNED_TOPIC};
 use crate::cluster::{Cluster, GROUPS, MAX_RECONSUME_TIMES, TOPICS};
-use crate::ledger::id_of;
+use crate::ledger::{Id, Sent, id_of};
 use crate::member::{Assignment, PlaceState};
+use crate::pull_tasks::{TASKS, TASKS_TOPIC};
+use crate::swaps::{SWAPPED_GROUP, SWAPPED_TOPIC, lets_pass};
 
 /// A rule that did not hold.
 #[derive(Clone, Debug)]
@@ -56,7 +59,8 @@ impl Cluster {
                 ..
             } => {
                 let listed = self.members[member].listed.get(&**consumer_group);
-                if !released.is_empty() && listed != Some(&true) {
+                let is_divided = **consumer_group != *ASSIGNED;
+                if is_divided && !released.is_empty() && listed != Some(&true) {
                     let name = &self.members[member].name;
                     let what = format!("{name} gave {released:?} of {consumer_group} back");
                     self.violated("a list that is no list changes nothing", what);
@@ -97,6 +101,19 @@ impl Cluster {
                 consumer_group,
                 queue,
                 offset,
+                ..
+            }
+            | Event::RetriedHere {
+                consumer_group,
+                queue,
+                offset,
+                ..
+            } => self.set_place(member, consumer_group, queue, offset.0, PlaceState::MayCome),
+            Event::BadRecord {
+                consumer_group,
+                queue,
+                offset,
+                action: BadRecordAction::AskedAgain | BadRecordAction::DeadLetter,
                 ..
             } => self.set_place(member, consumer_group, queue, offset.0, PlaceState::MayCome),
             Event::CommitFailed {
@@ -141,7 +158,7 @@ impl Cluster {
         let answered = self.members[member].answered.remove(&key);
         let answered = answered.unwrap_or_default();
         let told = match policy {
-            StartPolicy::Corrected | StartPolicy::Reset => true,
+            StartPolicy::Corrected | StartPolicy::Reset | StartPolicy::Sought => true,
             StartPolicy::Committed => answered.contains(&Some(offset)),
             _ => answered.contains(&None),
         };
@@ -200,6 +217,13 @@ impl Cluster {
     ) {
         let key = (group.to_owned(), queue.clone());
         if let Some(assignment) = self.members[member].assignments.get_mut(&key) {
+            let undelivered =
+                [None, Some(&PlaceState::Bad)].contains(&assignment.places.get(&offset));
+            let state = match state {
+                PlaceState::Finished if undelivered => PlaceState::Gone,
+                PlaceState::MayCome if undelivered => PlaceState::Bad,
+                state => state,
+            };
             assignment.places.insert(offset, state);
         }
     }
@@ -294,9 +318,19 @@ impl Cluster {
                 .broker
                 .message_in_queue(&queue.topic, queue.queue_id, offset);
         let id = stored.and_then(|message| id_of(&message.body));
-        // What the subscription does not want is nobody's.
-        id.and_then(|id| self.ledger.sent.get(&id))
-            .is_some_and(|sent| !wants(group, &queue.topic, sent.tag))
+        let sent = id.and_then(|id| Some((id, self.ledger.sent.get(&id)?)));
+        // What the subscription does not want is nobody's; retries are wanted.
+        !queue.topic.starts_with("%RETRY%")
+            && sent.is_some_and(|(id, sent)| !self.is_wanted(group, id, sent))
+    }
+
+    /// Whether a group must have a message.
+    pub(crate) fn is_wanted(&self, group: &str, id: Id, sent: &Sent) -> bool {
+        match (group, sent.topic) {
+            (SWAPPED_GROUP, SWAPPED_TOPIC) => self.swaps.is_needed(id),
+            (ASSIGNED, topic) => topic == ASSIGNED_TOPIC,
+            (group, topic) => wants(group, topic, sent.tag),
+        }
     }
 
     /// Reads new dead letters; each must have failed often enough, or been condemned.
@@ -332,7 +366,7 @@ impl Cluster {
         for (&group, ledger) in &self.ledger.groups {
             let open = self.ledger.sent.iter().filter(|(id, sent)| {
                 sent.acknowledged
-                    && wants(group, sent.topic, sent.tag)
+                    && self.is_wanted(group, **id, sent)
                     && !ledger.done.contains(id)
                     && !ledger.dead.contains(id)
             });
@@ -341,28 +375,22 @@ impl Cluster {
             }
         }
         reasons.extend(self.queues_without_one_owner());
-        for (group, subscriptions) in GROUPS {
-            let retry = format!("%RETRY%{group}");
-            let topics = subscriptions
-                .iter()
-                .map(|(topic, _)| (*topic, queues_of(topic)));
-            for (topic, queues) in topics.chain([(retry.as_str(), 1)]) {
-                for node in &self.brokers {
-                    for id in 0..queues {
-                        let queue = MessageQueue::new(topic, &node.name, id);
-                        let max = node.broker.max_offset(topic, id);
-                        let committed = node.broker.committed_offset(group, topic, id);
-                        if max > 0 && committed != i64::try_from(max).ok() {
-                            reasons.push(format!(
-                                "{group} committed {committed:?} of {max} in {queue}"
-                            ));
-                        }
-                    }
-                }
+        for (group, queue) in self.divided_queues() {
+            let node = self.broker_named(&queue.broker_name);
+            let Some(node) = node.map(|index| &self.brokers[index].broker) else {
+                continue;
+            };
+            let max = node.max_offset(&queue.topic, queue.queue_id);
+            let committed = node.committed_offset(group, &queue.topic, queue.queue_id);
+            if max > 0 && committed != i64::try_from(max).ok() {
+                reasons.push(format!(
+                    "{group} committed {committed:?} of {max} in {queue}"
+                ));
             }
         }
         reasons.extend(self.members_that_do_not_stop());
         reasons.extend(self.unsettled_broadcast());
+        reasons.extend(self.unsettled_tasks());
         reasons
     }
 
@@ -380,26 +408,41 @@ impl Cluster {
         reasons
     }
 
+    /// Every queue that one member of a group has to have.
+    fn divided_queues(&self) -> Vec<(&'static str, MessageQueue)> {
+        let mut topics: Vec<(&'static str, String, u32)> = Vec::new();
+        for (group, subscriptions) in GROUPS {
+            let own = subscriptions.iter();
+            topics.extend(own.map(|(topic, _)| (*group, (*topic).to_owned(), queues_of(topic))));
+            topics.push((group, format!("%RETRY%{group}"), 1));
+        }
+        // What fails in these groups waits elsewhere.
+        if self.has_tasks {
+            topics.push((TASKS, TASKS_TOPIC.to_owned(), queues_of(TASKS_TOPIC)));
+        }
+        if self.ledger.groups.contains_key(ASSIGNED) {
+            let queues = queues_of(ASSIGNED_TOPIC);
+            topics.push((ASSIGNED, ASSIGNED_TOPIC.to_owned(), queues));
+        }
+        let mut all = Vec::new();
+        for (group, topic, queues) in topics {
+            for node in &self.brokers {
+                let queues = (0..queues).map(|id| MessageQueue::new(&topic, &node.name, id));
+                all.extend(queues.map(|queue| (group, queue)));
+            }
+        }
+        all
+    }
+
     /// Queues that nobody has, or more than one.
     pub(crate) fn queues_without_one_owner(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let owners = self.owners();
-        for (group, subscriptions) in GROUPS {
-            let retry = format!("%RETRY%{group}");
-            let topics = subscriptions
-                .iter()
-                .map(|(topic, _)| (*topic, queues_of(topic)));
-            for (topic, queues) in topics.chain([(retry.as_str(), 1)]) {
-                for node in &self.brokers {
-                    for id in 0..queues {
-                        let queue = MessageQueue::new(topic, &node.name, id);
-                        let owners = owners.get(&(*group, queue.clone()));
-                        let owners = owners.map_or(&[][..], Vec::as_slice);
-                        if owners.len() != 1 {
-                            reasons.push(format!("{queue} of {group} is owned by {owners:?}"));
-                        }
-                    }
-                }
+        for (group, queue) in self.divided_queues() {
+            let owners = owners.get(&(group, queue.clone()));
+            let owners = owners.map_or(&[][..], Vec::as_slice);
+            if owners.len() != 1 {
+                reasons.push(format!("{queue} of {group} is owned by {owners:?}"));
             }
         }
         reasons
@@ -412,12 +455,13 @@ impl Cluster {
                 continue;
             };
             for group in client.status(self.now).groups {
-                let Some((name, _)) = GROUPS.iter().find(|(g, _)| *g == &*group.consumer_group)
-                else {
+                let names = GROUPS.iter().map(|(name, _)| *name);
+                let mut names = names.chain([TASKS, ASSIGNED]);
+                let Some(name) = names.find(|name| *name == &*group.consumer_group) else {
                     continue;
                 };
                 for queue in group.topics.into_iter().flat_map(|topic| topic.queues) {
-                    let key = (*name, queue.queue);
+                    let key = (name, queue.queue);
                     owners.entry(key).or_default().push(&member.name);
                 }
             }
@@ -426,20 +470,12 @@ impl Cluster {
     }
 }
 
-/// Whether a group wants a message; retries are wanted.
-pub(crate) fn wants(group: &str, topic: &str, tag: Option<&str>) -> bool {
-    if topic.starts_with("%RETRY%") {
-        return true;
-    }
+/// Whether a group wants a message of a topic with this tag.
+fn wants(group: &str, topic: &str, tag: Option<&str>) -> bool {
     let subscriptions = GROUPS.iter().find(|(name, _)| *name == group);
-    let expression = subscriptions
-        .and_then(|(_, topics)| topics.iter().find(|(name, _)| *name == topic))
-        .map(|(_, expression)| *expression);
-    match expression {
-        None => false,
-        Some("*") => true,
-        Some(tags) => tag.is_some_and(|tag| tags.split(" || ").any(|t| t == tag)),
-    }
+    let topics = subscriptions.map_or(&[][..], |(_, topics)| topics);
+    let mut filters = topics.iter().filter(|(name, _)| *name == topic);
+    filters.any(|(_, filter)| lets_pass(filter, tag))
 }
 
 pub(crate) fn queues_of(topic: &str) -> u32 {

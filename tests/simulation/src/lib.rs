@@ -6,24 +6,31 @@
 //! brokers and listeners saw, and `invariants` says what must hold, at every step and
 //! at the end, when everything is healed and must settle.
 //!
-//! Reading order: `cluster` (the loop), `member` (one process), `network`, `servers`, `faults`,
-//! `workload`; then `ledger`, `invariants` and
-//! `recovery`; `batch` runs many seeds.
+//! Reading order: `cluster` (the loop), `setup`, `member` (one process), `network`, `servers`,
+//! `faults`, `spoiled` and `swaps` (what goes wrong or changes), `workload`; `in_order`,
+//! `broadcast`, `pull_tasks` and `assigned` (groups of other kinds); then `ledger`,
+//! `invariants`, `recovery` and `handover`; `batch` runs many seeds.
 
+mod assigned;
 pub mod batch;
 mod broadcast;
 mod clock;
 mod cluster;
 mod faults;
+mod handover;
 mod history;
 mod in_order;
 mod invariants;
 mod ledger;
 mod member;
 mod network;
+mod pull_tasks;
 mod recovery;
 mod resets;
 mod servers;
+mod setup;
+mod spoiled;
+mod swaps;
 mod workload;
 
 pub use history::History;

@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Due, GROUPS, NAME_SERVERS};
 use crate::in_order;
 use crate::ledger::id_of;
 use crate::network::Server;
+use crate::pull_tasks::Guests;
 use crate::resets::Obeyed;
 use crate::workload::{self, Outcome};
 
@@ -54,6 +55,8 @@ pub(crate) struct Member {
     pub(crate) host: Option<usize>,
     /// Resets that it obeys, until their first pull.
     pub(crate) resets: BTreeMap<(String, MessageQueue), Obeyed>,
+    /// Its pull tasks.
+    pub(crate) guests: Guests,
 }
 
 /// A request under way.
@@ -93,6 +96,10 @@ pub(crate) enum PlaceState {
     /// In order: a later call decides.
     Uncommitted,
     Finished,
+    /// It cannot be delivered as it came; what comes before it may be undelivered yet.
+    Bad,
+    /// The same, and it is a dead letter now.
+    Gone,
 }
 
 impl Assignment {
@@ -109,11 +116,16 @@ impl Assignment {
 
     /// Everything delivered below is finished.
     pub(crate) fn finished(&self) -> u64 {
-        let mut places = self.places.iter();
-        match places.find(|(_, state)| **state != PlaceState::Finished) {
-            Some((&offset, _)) => offset,
-            None => self.places.keys().next_back().map_or(self.start, |o| o + 1),
+        let mut finished = self.start;
+        for (&offset, state) in &self.places {
+            match state {
+                PlaceState::Finished => finished = offset + 1,
+                PlaceState::Gone if offset == finished => finished = offset + 1,
+                PlaceState::Bad | PlaceState::Gone => return finished,
+                _ => return offset,
+            }
         }
+        finished
     }
 }
 
@@ -144,8 +156,9 @@ impl Cluster {
         config.buffer_bytes = self.buffer_bytes;
         config.pid = u32::try_from(member).unwrap_or(0) + 1;
         config.send_backs_max = [2, 256][self.random.usize(..2)];
+        // Read once: a step of it is the next process's, forwards or backwards.
         let skew = Duration::from_secs(self.random.u64(0..7200));
-        let unix_now = Duration::from_secs(1_700_000_000) + self.now.since_origin() + skew;
+        let unix_now = Duration::from_secs(1_700_000_000 - 3600) + self.now.since_origin() + skew;
         let mut client = Client::new(config, self.random.u64(..), self.now, unix_now);
         if let Some(bug) = self.bug {
             client.plant(bug);
@@ -169,12 +182,14 @@ impl Cluster {
             sends: BTreeMap::new(),
             host: None,
             resets: BTreeMap::new(),
+            guests: Guests::default(),
         });
         if consumes {
             for (group, _) in GROUPS {
                 self.subscribe(member, group);
             }
             self.joins_broadcast(member);
+            self.joins_tasks(member);
         }
         member
     }
@@ -218,6 +233,7 @@ impl Cluster {
         this.assignments.clear();
         this.given_back.clear();
         this.locks.clear();
+        this.guests = Guests::default();
         let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
         this.connections.clear();
         for id in connections {
@@ -243,6 +259,8 @@ impl Cluster {
                     format!("{} {event:?}", self.members[member].name)
                 });
                 self.check_reset_event(member, &event);
+                self.note_task_event(member, &event);
+                self.note_sought(member, &event);
                 if !self.check_broadcast_event(member, &event) {
                     self.check_event(member, &event);
                     self.check_lock_event(member, &event);
@@ -265,12 +283,16 @@ impl Cluster {
                 nothing = false;
                 self.begin_call(member, request);
             }
+            while self.begins_run(member) || self.answers_guest(member) {
+                nothing = false;
+            }
             while let Some((send, result)) = self.with_client(member, Client::poll_send_result) {
                 let id = self.members[member].sends.remove(&send);
                 if let Some(sent) = id.and_then(|id| self.ledger.sent.get_mut(&id)) {
                     sent.acknowledged = result.is_ok();
                 }
             }
+            while self.with_client(member, Client::poll_seek_result).is_some() {}
             while self.with_client(member, Client::poll_answer).is_some() {}
             if nothing {
                 return;
@@ -323,7 +345,7 @@ impl Cluster {
             let assignment = self.members[member].assignments.get_mut(&key);
             let before = assignment.map(|a| a.places.insert(place, PlaceState::InCall));
             match before {
-                Some(None | Some(PlaceState::MayCome)) => {}
+                Some(None | Some(PlaceState::MayCome | PlaceState::Bad)) => {}
                 Some(Some(state)) => {
                     let what = format!("{name} got {queue} {place} of {group}, it was {state:?}");
                     self.violated("an assignment delivers a message once", what);

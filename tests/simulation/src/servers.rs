@@ -35,8 +35,8 @@ impl Cluster {
             return;
         }
         match server {
-            Server::NameServer(_) => {
-                let answer = self.route(member, &command, request);
+            Server::NameServer(index) => {
+                let answer = self.route(member, index, &command, request);
                 self.answer(id, answer);
             }
             Server::Broker(broker) => self.at_broker(member, broker, id, command, request),
@@ -88,6 +88,7 @@ impl Cluster {
             && after != before
         {
             self.check_committed(group, queue, offset);
+            self.check_task_commit(group, queue, offset);
         }
         // The broker did it, and says it did not.
         let lies = self.is(Weather::Refusals) && self.random.u32(0..12) == 0;
@@ -102,7 +103,11 @@ impl Cluster {
                     answer = self.members_answer(member, answer);
                 }
             }
-            answers.push((to, answer));
+            if to == id && answer.is_response() && answer.opaque == opaque {
+                answers.extend(self.spoil(id, request, answer).map(|answer| (to, answer)));
+            } else {
+                answers.push((to, answer));
+            }
         }
         for (to, answer) in answers {
             self.answer(to, answer);
@@ -134,6 +139,7 @@ impl Cluster {
                 let answered = &mut self.members[member].answered;
                 answered.entry(key).or_default().push(offset);
             }
+            Request::UnlockBatch { .. } if success => self.note_unlocked(request),
             Request::SendMessageBack(back) if success => {
                 if let Some(ledger) = self.ledger.group(&back.consumer_group) {
                     let key = (back.broker_name.to_string(), back.commit_log_offset);
@@ -196,6 +202,7 @@ impl Cluster {
     fn route(
         &mut self,
         member: usize,
+        name_server: usize,
         command: &RemotingCommand,
         request: &Request,
     ) -> RemotingCommand {
@@ -224,7 +231,9 @@ impl Cluster {
                 }
             }
         }
-        let wrong = self.is(Weather::WrongRoutes) && self.random.bool();
+        // One of them knows less than the others, as long as it lasts.
+        let disagrees = self.is(Weather::DisagreeingNameServers) && name_server > 0;
+        let wrong = disagrees || self.is(Weather::WrongRoutes) && self.random.bool();
         if !wrong
             && whole.is_some()
             && let Request::GetRouteInfo { topic } = request
@@ -233,7 +242,8 @@ impl Cluster {
         }
         if wrong {
             self.disturbs_until(self.now + self.believes_wrong_route(member, request));
-            match self.random.u32(0..4) {
+            let kind = if disagrees { 2 } else { self.random.u32(0..4) };
+            match kind {
                 0 => whole = None,
                 1 => {
                     if let Some(route) = &mut whole {

@@ -13,7 +13,7 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::group::AssignedQueue;
 use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::Unlock;
@@ -274,6 +274,13 @@ impl Client {
         let (sent, is_last) = (release.sent, release.next.is_none());
         let broker = self.routes.broker_id(&release.queue.broker_name);
         let is_slave = broker.is_some_and(|broker| self.routes.is_slave(broker, peer));
+        if result.is_ok()
+            && !is_slave
+            && let Some(offset) = sent
+        {
+            let (group, queue) = (release.group, release.queue.clone());
+            self.tell_last_step(group, &queue, Step::OffsetStored { offset });
+        }
         let result = match result {
             Ok(()) if is_slave => Err(RequestError::Unreachable {
                 reason: "only a slave could be told, which its master will correct".to_owned(),

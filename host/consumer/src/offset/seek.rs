@@ -15,6 +15,7 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 use crate::client::{Client, GroupId, Purpose};
 use crate::epoch::Epoch;
 use crate::event::{Event, StartPolicy};
+use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, Response};
 use crate::timers::timeout;
 
@@ -290,6 +291,14 @@ impl Client {
                 from,
                 to,
             });
+        }
+        if self.has_bug(PlantedBug::SeekKeepsCalls)
+            && let Some(queue) = self.queues.get_mut(seeking.epoch)
+            && from.is_some()
+        {
+            queue.next_offset = to;
+            queue.commit.force(to);
+            return Ok(Sought { from, to });
         }
         self.begin_again(seeking.epoch, to, StartPolicy::Sought, None, now);
         Ok(Sought { from, to })

@@ -14,6 +14,7 @@ use protocol::{Instant, QueueOffset};
 use crate::client::Client;
 use crate::epoch::Epoch;
 use crate::event::{BadRecordAction, Event};
+use crate::planted_bugs::PlantedBug;
 use crate::process_queue::KeptRun;
 use crate::pull::Pull;
 use crate::request::PullAnswer;
@@ -119,6 +120,9 @@ impl Client {
             if let Some(fault) = message.fault() {
                 let asked_again = queue.bad_record.is_some_and(|bad| bad.offset == offset);
                 if fault == MessageFault::CrcMismatch && !asked_again {
+                    if self.has_bug(PlantedBug::SkipDamaged) {
+                        continue;
+                    }
                     return Some(Stopped::AtFault(offset, fault));
                 }
                 faulty.push((index, fault));

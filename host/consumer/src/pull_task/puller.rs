@@ -21,7 +21,7 @@ use super::{
 };
 use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
-use crate::event::{BadRecordAction, Event};
+use crate::event::{BadRecordAction, Event, Step};
 use crate::listener::MessageRun;
 use crate::offset::none_on_a_slave;
 use crate::planted_bugs::PlantedBug;
@@ -193,6 +193,10 @@ impl Client {
         if let Some((_, words)) = self.refused_until(peer) {
             return Err(QueuePullerError::Broker(words.clone()));
         }
+        if asked.subscription.is_some() {
+            let offset = asked.offset;
+            self.tell_step(epoch, Step::PullSent { offset });
+        }
         asked.broker_id = broker_id;
         let asked = self.pull_tasks.requests.in_flight.insert(asked);
         self.request(
@@ -349,6 +353,8 @@ impl Client {
             return Ok(result);
         };
         self.hold_for_run(run, answer.frame_bytes)?;
+        let messages = u32::try_from(batch.len()).unwrap_or(u32::MAX);
+        self.tell_step(epoch, Step::PullAnswered { messages });
         let damaged_before = self.queues.get(epoch).and_then(|queue| queue.damaged);
         let usable = usable(&batch, from, wanted, damaged_before);
         for (offset, reason) in usable.skipped {

@@ -19,7 +19,7 @@ use super::{PullTaskId, PullTaskRequest, PullTaskResult};
 use crate::access;
 use crate::client::Client;
 use crate::epoch::{Epoch, EpochTable};
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::group::{Life, Phase};
 use crate::planted_bugs::PlantedBug;
 use crate::request::RequestError;
@@ -156,6 +156,7 @@ impl Client {
                     consume_timeout: group.config.consume_timeout(),
                 };
                 self.group_ready(epoch);
+                self.tell_step(queue_epoch, Step::PullTaskBegun);
                 request.consumer_group = self.without_namespace(&request.consumer_group);
                 let topic = self.without_namespace(&request.message_queue.topic);
                 request.message_queue.topic = topic;

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use protocol::RemotingCommand;
+use protocol::body::GetConsumerStatusBody;
 use protocol::subscription::SubscriptionData;
+use protocol::{MessageQueue, RemotingCommand};
 use serde_json::Value;
 
 use super::Scenario;
@@ -27,6 +28,8 @@ pub(super) struct Recording {
     pub(super) told: Vec<(u64, RemotingCommand)>,
     /// What the listener returned for a call that began with this message, in order.
     pub(super) returns: BTreeMap<Place, Vec<ConsumeResult>>,
+    /// What a broadcasting client's file had in the end.
+    pub(super) stored: BTreeMap<MessageQueue, u64>,
     /// The group of the first heartbeat.
     pub(super) group: GroupConfig,
     pub(super) namesrv: &'static str,
@@ -35,20 +38,13 @@ pub(super) struct Recording {
 
 impl Recording {
     pub(super) fn load(scenario: &Scenario) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../protocol/testdata/frames")
-            .join(format!("{}.jsonl", scenario.file));
-        let text =
-            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let lines: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("a recording is JSON"))
-            .collect();
+        let lines = lines(scenario.file);
         let mut recording = Self {
             asked: Vec::new(),
             answers: BTreeMap::new(),
             told: Vec::new(),
             returns: BTreeMap::new(),
+            stored: BTreeMap::new(),
             group: group(&lines, scenario),
             namesrv: "127.0.0.2:9876",
             broker: "127.0.0.2:10911",
@@ -93,6 +89,15 @@ impl Recording {
     fn note_event(&mut self, line: &Value, scenario: &Scenario) {
         let client = line["client"].as_str();
         let ours = client.is_none_or(|client| scenario.client_id.ends_with(client));
+        if line["event"] == "offsets.json" && ours {
+            let text = line["text"].as_str().unwrap_or_default();
+            let text = text.replace("offsetTable", "messageQueueTable");
+            let body = GetConsumerStatusBody::decode(text.as_bytes()).expect("offsets");
+            let offsets = body.message_queue_table.into_iter();
+            self.stored = offsets
+                .map(|(queue, offset)| (queue, u64::try_from(offset).unwrap_or_default()))
+                .collect();
+        }
         if line["event"] != "listener" || !ours {
             return;
         }
@@ -126,12 +131,24 @@ impl Recording {
     }
 }
 
+/// All of a recording.
+pub(super) fn lines(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../protocol/testdata/frames")
+        .join(format!("{file}.jsonl"));
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("a recording is JSON"))
+        .collect()
+}
+
 fn milliseconds(line: &Value) -> u64 {
     line["ms"].as_u64().expect("a time")
 }
 
 /// A frame, without its length field.
-fn command(line: &Value) -> RemotingCommand {
+pub(super) fn command(line: &Value) -> RemotingCommand {
     let digits = line["hex"].as_str().expect("a frame");
     let bytes: Vec<u8> = (8..digits.len())
         .step_by(2)

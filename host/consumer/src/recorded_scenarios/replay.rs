@@ -3,18 +3,23 @@
 //! Questions about a state (routes, members, offsets) get what was last answered by that
 //! time; pulls and send-backs get their answers in order, not before they were given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use protocol::code::request_code;
-use protocol::{Address, ExtFields, Instant, RemotingCommand};
+use protocol::code::{request_code, response_code};
+use protocol::{Address, ExtFields, Instant, MessageQueue, QueueOffset, RemotingCommand};
 use serde_json::Value;
 
-use super::Scenario;
 use super::recording::{Place, Recording};
-use crate::client::Client;
+use super::{Act, Scenario};
+use crate::SeekForward;
+use crate::client::{Client, GroupId};
 use crate::config::ClientConfig;
 use crate::listener::{ConcurrentlyStatus, ConsumeRequestId, ConsumeResult};
+use crate::local_offsets::{LoadedOffsets, LocalOffsetTable, LocalOffsetsSource, LocalOffsetsWork};
+use crate::pull_task::{
+    PullTaskId, PullTaskResult, PullerRequest, PullerRequestId, QueuePull, QueuePullerError,
+};
 use crate::request::{
     Destination, Expect, RequestError, RequestId, ServerRequest, ServerRequestId,
 };
@@ -23,10 +28,10 @@ use crate::request::{
 const PATIENCE: u64 = 40_000;
 /// An answer that Java got so shortly after is what we would have got: we are quicker to ask.
 const NEAR: u64 = 500;
-/// Header fields that two runs never share, and those that only carry a progress that is
+/// Header fields that say what kind of client asks (`ReqT`), that two runs never share, and those that only carry a progress that is
 /// compared as a whole.
 /// Of a send: its time and properties, with ids of the client's own.
-const NOT_COMPARED: [&str; 5] = ["subVersion", "commitOffset", "sysFlag", "g", "i"];
+const NOT_COMPARED: [&str; 6] = ["ReqT", "subVersion", "commitOffset", "sysFlag", "g", "i"];
 
 /// A request of either side.
 #[derive(Debug)]
@@ -79,7 +84,10 @@ impl Asked {
             .into_iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        if code == request_code::PULL_MESSAGE {
+        if matches!(
+            code,
+            request_code::PULL_MESSAGE | request_code::LITE_PULL_MESSAGE
+        ) {
             let flag: i32 = self.field("sysFlag").parse().unwrap_or_default();
             text.push(format!("sysFlag without commit={}", flag & !1));
         }
@@ -95,7 +103,7 @@ impl Asked {
     pub(super) fn commit(&self) -> Option<(String, String)> {
         let commits = match self.code() {
             request_code::UPDATE_CONSUMER_OFFSET => true,
-            request_code::PULL_MESSAGE => {
+            request_code::PULL_MESSAGE | request_code::LITE_PULL_MESSAGE => {
                 let flag: i32 = self.field("sysFlag").parse().unwrap_or_default();
                 flag & 1 == 1
             }
@@ -109,14 +117,20 @@ impl Asked {
 
     /// What makes two requests the same question.
     fn question(&self) -> (i32, String) {
-        let names: &[&str] = match self.code() {
+        let code = match self.code() {
+            // The same question under another code.
+            request_code::LITE_PULL_MESSAGE => request_code::PULL_MESSAGE,
+            code => code,
+        };
+        let names: &[&str] = match code {
             request_code::PULL_MESSAGE => &["topic", "queueId", "queueOffset"],
             request_code::CONSUMER_SEND_MSG_BACK => &["offset"],
+            request_code::SEARCH_OFFSET_BY_TIMESTAMP => &["topic", "queueId", "timestamp"],
             request_code::HEART_BEAT | request_code::UNREGISTER_CLIENT => &[],
             _ => &["topic", "queueId", "consumerGroup"],
         };
         let values: Vec<&str> = names.iter().map(|name| self.field(name)).collect();
-        (self.code(), values.join(" "))
+        (code, values.join(" "))
     }
 }
 
@@ -149,6 +163,7 @@ enum Happening {
     Answer(RequestId, Result<RemotingCommand, RequestError>, Expect),
     Told(RemotingCommand),
     Result(ConsumeRequestId, ConsumeResult),
+    Act(Act),
     Stop,
 }
 
@@ -159,44 +174,99 @@ struct Player<'a> {
     agenda: BTreeMap<(u64, usize), Happening>,
     happenings: usize,
     asked: Vec<Asked>,
+    /// What a broadcasting group has on its disk.
+    stored: BTreeMap<MessageQueue, u64>,
     /// Recorded answers that were given: pulls and send-backs have each one once.
     given: BTreeSet<usize>,
     returned: BTreeMap<Place, usize>,
+    group: GroupId,
+    /// What is left for the guest of each queue to ask.
+    guests: BTreeMap<u32, VecDeque<PullerRequest>>,
+    runs: BTreeMap<PullTaskId, u32>,
+    asked_by: BTreeMap<PullerRequestId, PullTaskId>,
 }
 
 /// Everything that our client asks.
 pub(super) fn replay(scenario: &Scenario, recording: &Recording) -> Vec<Asked> {
     let namesrv: Address = recording.namesrv.parse().expect("an address");
     let config = ClientConfig::new(scenario.client_id, vec![namesrv]);
+    let mut client = Client::new(
+        config,
+        1,
+        Instant::ORIGIN,
+        Duration::from_secs(1_796_035_335),
+    );
+    let start = recording.asked[0].at;
+    let now = Instant::after_origin(Duration::from_millis(start));
+    let group = client.subscribe(recording.group.clone(), now);
     let mut player = Player {
         recording,
-        client: Client::new(
-            config,
-            1,
-            Instant::ORIGIN,
-            Duration::from_secs(1_796_035_335),
-        ),
-        now: 0,
+        client,
+        now: start,
         agenda: BTreeMap::new(),
         happenings: 0,
         asked: Vec::new(),
+        stored: BTreeMap::new(),
         given: BTreeSet::new(),
         returned: BTreeMap::new(),
+        group: group.expect("a group that can be subscribed"),
+        guests: guests(recording),
+        runs: BTreeMap::new(),
+        asked_by: BTreeMap::new(),
     };
-    let start = recording.asked[0].at;
-    player.now = start;
-    let now = player.instant();
-    player
-        .client
-        .subscribe(recording.group.clone(), now)
-        .expect("a group that can be subscribed");
+    for (at, act) in scenario.acts {
+        player.plan(*at, Happening::Act(*act));
+    }
     for (at, command) in &recording.told {
         player.plan(*at, Happening::Told(command.clone()));
     }
     player.plan(scenario.stop_at, Happening::Stop);
     player.play(scenario.stop_at + PATIENCE);
     assert!(player.client.is_stopped(), "{} stops", scenario.file);
+    assert_eq!(
+        player.stored, recording.stored,
+        "{}: offsets of a broadcasting group",
+        scenario.file
+    );
     player.asked
+}
+
+/// What Java's application asked of each queue, in order, as far as a guest can ask it.
+fn guests(recording: &Recording) -> BTreeMap<u32, VecDeque<PullerRequest>> {
+    let mut guests: BTreeMap<u32, VecDeque<PullerRequest>> = BTreeMap::new();
+    if recording.group.pull_task_interval().is_none() {
+        return guests;
+    }
+    for asked in &recording.asked {
+        let number = |name: &str| asked.field(name).parse::<u64>().unwrap_or_default();
+        let offset = |name: &str| QueueOffset(number(name));
+        let request = match asked.code() {
+            request_code::QUERY_CONSUMER_OFFSET => PullerRequest::FetchConsumeOffset,
+            request_code::GET_MIN_OFFSET => PullerRequest::MinOffset,
+            request_code::GET_MAX_OFFSET => PullerRequest::MaxOffset,
+            request_code::SEARCH_OFFSET_BY_TIMESTAMP => PullerRequest::SearchOffset {
+                timestamp_ms: number("timestamp"),
+            },
+            request_code::PULL_MESSAGE => PullerRequest::Pull(QueuePull {
+                sub_expression: asked.field("subscription").to_owned(),
+                offset: offset("queueOffset"),
+                max_messages: u32::try_from(number("maxMsgNums")).unwrap_or(1),
+            }),
+            request_code::UPDATE_CONSUMER_OFFSET => {
+                PullerRequest::UpdateConsumeOffset(offset("commitOffset"))
+            }
+            _ => continue,
+        };
+        let is_offered = asked.code() != request_code::PULL_MESSAGE
+            || asked.field("expressionType") == "TAG"
+                && asked.field("topic") == "T_pull"
+                && number("sysFlag") & 2 == 0;
+        let queue = u32::try_from(number("queueId")).unwrap_or_default();
+        if is_offered && queue < 2 {
+            guests.entry(queue).or_default().push_back(request);
+        }
+    }
+    guests
 }
 
 impl Player<'_> {
@@ -251,6 +321,15 @@ impl Player<'_> {
                 self.client.handle_server_request(request, now);
             }
             Happening::Result(id, result) => self.client.handle_consume_result(id, result, now),
+            Happening::Act(Act::Seek {
+                topic,
+                queue_id,
+                to,
+            }) => {
+                let queue = MessageQueue::new(topic, "broker-a", queue_id);
+                let group = self.group;
+                self.client.seek(group, &queue, to, SeekForward::Skips, now);
+            }
             Happening::Stop => self.client.stop(now),
         }
     }
@@ -279,8 +358,60 @@ impl Player<'_> {
             let result = self.result(&place);
             self.plan(self.now + 1, Happening::Result(request.id, result));
         }
+        while let Some(request) = self.client.poll_pull_task() {
+            let queue = request.message_queue.queue_id;
+            self.runs.insert(request.id, queue);
+            self.guest_goes_on(request.id);
+        }
+        while let Some((asked, answer)) = self.client.poll_puller_answer() {
+            assert!(
+                !matches!(answer, Err(QueuePullerError::Released)),
+                "a guest is asked of a queue of ours"
+            );
+            let run = self.asked_by.remove(&asked).expect("a run that asked");
+            self.guest_goes_on(run);
+        }
+        self.do_local_offsets();
         while self.client.poll_event().is_some() {}
         while self.client.poll_answer().is_some() {}
+    }
+
+    /// The guest asks the next thing that Java's application asked, or returns.
+    fn guest_goes_on(&mut self, run: PullTaskId) {
+        let now = self.instant();
+        let left = self.guests.get_mut(&self.runs[&run]);
+        if let Some(request) = left.and_then(VecDeque::pop_front) {
+            let asked = self.client.ask_queue(run, request, now);
+            self.asked_by.insert(asked, run);
+        } else {
+            let after = Some(Duration::from_secs(60));
+            let result = PullTaskResult::NextRun { after };
+            self.client.handle_pull_task_result(run, result, now);
+        }
+        self.drain();
+    }
+
+    /// A disk that nobody has used before.
+    fn do_local_offsets(&mut self) {
+        let now = self.instant();
+        while let Some(pending) = self.client.poll_local_offsets() {
+            match pending.work {
+                LocalOffsetsWork::Load => {
+                    let nothing = LoadedOffsets {
+                        offsets: LocalOffsetTable::default(),
+                        source: LocalOffsetsSource::Nothing,
+                    };
+                    self.client
+                        .handle_local_offsets_loaded(pending.id, Ok(nothing), now);
+                }
+                LocalOffsetsWork::Store(offsets) => {
+                    self.stored = offsets.iter().map(|(q, o)| (q.clone(), o.0)).collect();
+                    self.client
+                        .handle_local_offsets_stored(pending.id, Ok(()), now);
+                }
+            }
+            self.drain();
+        }
     }
 
     /// What the recorded listener returned; whatever Java never delivered is done.
@@ -349,6 +480,10 @@ impl Player<'_> {
             }
             request_code::GET_MIN_OFFSET => {
                 (soon, Ok(success.with_ext_fields(fields("offset", "0"))))
+            }
+            request_code::GET_ROUTEINFO_BY_TOPIC if asked.field("topic").starts_with('%') => {
+                let none = response_code::TOPIC_NOT_EXIST;
+                (soon, Ok(RemotingCommand::response_to(&asked.command, none)))
             }
             request_code::PULL_MESSAGE => {
                 let timeout = u64::try_from(timeout.as_millis()).expect("a short time");

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use consumer::testing::PlantedBug;
 use simulation::History;
 use simulation::batch::{attempt, run_seeds};
 
@@ -26,6 +27,9 @@ struct Arguments {
     /// Run this one seed and print everything that happened.
     #[arg(long, conflicts_with_all = ["minutes", "seeds", "first_seed"])]
     seed: Option<u64>,
+    /// Plants this deliberate bug in every client of that seed, for example ForgetUnlock.
+    #[arg(long, requires = "seed")]
+    bug: Option<String>,
     /// Go on with new seeds for so long.
     #[arg(long, conflicts_with = "seeds")]
     minutes: Option<u64>,
@@ -43,14 +47,23 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.seed {
-        Some(seed) => one(seed),
+        Some(seed) => one(seed, arguments.bug.as_deref()),
         None => many(&arguments),
     }
 }
 
-fn one(seed: u64) -> ExitCode {
+fn one(seed: u64, bug: Option<&str>) -> ExitCode {
+    let mut all = PlantedBug::ALL.into_iter();
+    let planted = bug.and_then(|name| all.find(|planted| format!("{planted:?}") == name));
+    if let (Some(name), None) = (bug, planted) {
+        eprintln!(
+            "there is no deliberate bug {name}; there are {:?}",
+            PlantedBug::ALL
+        );
+        return ExitCode::FAILURE;
+    }
     let history = History::kept();
-    let result = attempt(seed, None, &history);
+    let result = attempt(seed, planted, &history);
     println!("{history}");
     match result {
         Ok(summary) => {

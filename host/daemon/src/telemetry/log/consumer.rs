@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ::consumer::event::{BadRecordAction, LockLoss, StartPolicy};
 use ::consumer::local_offsets::LocalOffsetsSource;
 use ::consumer::{Event, PauseKind};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use crate::telemetry::repeats::Repeats;
 
@@ -142,6 +142,13 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             failures,
         } => {
             info!(target: "consumer", %tenant, %consumer_group, %queue, failures, "pulls again after {failures} failures");
+        }
+        Event::Step {
+            consumer_group,
+            queue,
+            step,
+        } => {
+            trace!(target: "consumer", %tenant, %consumer_group, %queue, "{step:?}");
         }
         Event::Consumed {
             consumer_group,
