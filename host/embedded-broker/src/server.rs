@@ -178,10 +178,10 @@ impl EmbeddedBroker {
             observer,
             origin,
         });
-        let servers = Servers {
-            broker: bind(&shared, Port::Broker, broker_listen, remoting.clone()).await?,
-            namesrv: bind(&shared, Port::Namesrv, listen, remoting).await?,
-        };
+        // The name server's first: it is the address that was asked for.
+        let namesrv = bind(&shared, Port::Namesrv, listen, remoting.clone()).await?;
+        let broker = bind(&shared, Port::Broker, broker_listen, remoting).await?;
+        let servers = Servers { namesrv, broker };
         let broker_addr = {
             let mut machine = shared.lock();
             let config = machine.broker.config_mut();
