@@ -21,6 +21,9 @@ pub(crate) const SHRUNK_ROUTE_WATCHED: Duration = Duration::from_secs(300);
 pub(crate) const MISSING_TOPIC_REFRESH: Duration = Duration::from_secs(5);
 /// The same while no name server answers.
 pub(crate) const NO_NAME_SERVER_RETRY: Duration = Duration::from_secs(1);
+/// The same for a known topic: what is known may be wrong, and stays known until one
+/// answers. RocketMQ waits for its next poll.
+pub(crate) const KNOWN_ROUTE_RETRY: Duration = Duration::from_secs(5);
 /// RocketMQ: `heartbeatBrokerInterval`.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(30);
 /// After a heartbeat that was not taken.

@@ -5,7 +5,7 @@ use simulation::History;
 use simulation::batch::attempt;
 
 /// Each is found in so many runs.
-const SEEDS_MAX: u64 = 100;
+const SEEDS_MAX: u64 = 300;
 
 #[test]
 fn every_planted_bug_is_found() {

@@ -1,8 +1,8 @@
 //! Name servers: whom to ask, when, and what their answers set off.
 //!
 //! Known topics are asked for every 30 s, missing ones and those that lost queues every
-//! 5 s. A server that fails is
-//! left for the next one at once; when all have failed, what is known stays known.
+//! 5 s. A server that fails is left for the next one at once; when all have failed, what
+//! is known stays known, and they are asked again after 5 s.
 //! RocketMQ: `MQClientInstance#updateTopicRouteInfoFromNameServer`.
 
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::Event;
 use crate::request::{Destination, Request, RequestError, Response};
-use crate::timers::{MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, Timer, timeout};
+use crate::timers::{
+    KNOWN_ROUTE_RETRY, MISSING_TOPIC_REFRESH, NO_NAME_SERVER_RETRY, REBALANCE_MIN, Timer, timeout,
+};
 
 /// A broker makes a group's retry topic with the first heartbeat and tells the name
 /// servers when it likes: so many times it is asked for every second.
@@ -200,7 +202,8 @@ impl Client {
         topic.missing_answers = 0;
         let more = topic.servers_tried < servers;
         let pause = match topic.state {
-            RouteState::Known => topic.refresh(),
+            RouteState::Known if error.is_access_refused() => topic.refresh(),
+            RouteState::Known => KNOWN_ROUTE_RETRY,
             RouteState::Unknown | RouteState::Missing if error.is_access_refused() => {
                 topic.refusals += 1;
                 access::pause(topic.refusals)

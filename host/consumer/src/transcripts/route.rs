@@ -1,6 +1,9 @@
 //! Routes that change under a running group.
 
-use super::{group, pulling, seconds};
+use protocol::Address;
+
+use super::{config, group, pulling, seconds};
+use crate::request::RequestError;
 use crate::testing::Harness;
 
 /// Lets time pass; everything but pulls is answered. How often the route was asked for.
@@ -43,6 +46,40 @@ fn a_queue_whose_broker_comes_back_is_read_within_seconds() {
     t.topic("T1", &whole);
     pass(&mut t, 5);
     assert_eq!(held(&t), 3, "{}", t.transcript());
+    pass(&mut t, 30);
+    assert_eq!(pass(&mut t, 60), 2, "and then as before");
+}
+
+/// A member that joined while one name server knew too little, and then reached none.
+#[test]
+fn a_route_that_no_name_server_answered_for_is_asked_for_every_five_seconds() {
+    let mut t = Harness::new(|config| {
+        config.namesrv_addr.push(Address::new("10.0.1.2", 9876));
+    });
+    t.topic("T1", &[("broker-a", 1)]);
+    t.subscribe(config(group("T1")));
+    pass(&mut t, 10);
+    assert_eq!(held(&t), 1);
+    t.topic("T1", &[("broker-a", 2)]);
+    t.wait(seconds(21));
+    t.settle_but(&["GetRouteInfo T1"]);
+    let no_answer = |t: &mut Harness| {
+        for _ in 0..2 {
+            let error = RequestError::Timeout;
+            t.answer("GetRouteInfo T1", Err(error));
+        }
+    };
+    no_answer(&mut t);
+    for _ in 0..3 {
+        t.wait(seconds(5));
+        t.settle_but(&["GetRouteInfo T1"]);
+        no_answer(&mut t);
+    }
+    assert_eq!(held(&t), 1, "what is known stays known");
+
+    // They are back.
+    pass(&mut t, 6);
+    assert_eq!(held(&t), 2, "{}", t.transcript());
     pass(&mut t, 30);
     assert_eq!(pass(&mut t, 60), 2, "and then as before");
 }
