@@ -58,7 +58,7 @@ pub struct Broker {
     clock: UnixClock,
     pub(crate) connections: BTreeMap<ConnectionId, SocketAddr>,
     topics: Topics,
-    groups: Groups,
+    pub(crate) groups: Groups,
     pub(crate) store: MessageStore,
     offsets: Offsets,
     pub(crate) locks: QueueLocks,

@@ -1,5 +1,6 @@
 //! How soon all is well again: [`RECOVERY_MAX`] after the end of the last fault every
-//! queue has one live owner and a message sent to it is consumed.
+//! queue has one live owner and a message sent to it is consumed, or what waited before it
+//! is, without a pause.
 //!
 //! A fault ends with its last effect. Most end when everything is healed. Some last
 //! longer, because nobody could know sooner that they are over: an answer that got lost
@@ -7,6 +8,7 @@
 //! broker that listed wrong members and does not say that they have changed is believed
 //! until it is asked again, and so is a name server.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use embedded_broker::ConnectionId;
@@ -39,6 +41,8 @@ pub(crate) struct Recovery {
     expected: bool,
     /// Messages sent to see whether queues are consumed.
     probes: Vec<(MessageQueue, Id)>,
+    /// How much was done with of the probes' queues when it was last looked at.
+    finished: BTreeMap<(&'static str, MessageQueue), usize>,
     /// It was looked at.
     pub(crate) checked: bool,
 }
@@ -57,6 +61,7 @@ impl Cluster {
         self.recovery.expected = true;
         let over_at = self.recovery.over_at.max(Some(self.now));
         let over_at = over_at.unwrap_or(self.now);
+        self.recovery.over_at = Some(over_at);
         let well_at = over_at + RECOVERY_MAX;
         self.agenda
             .at(over_at + (RECOVERY_MAX - PROBE_MAX), Due::Probe);
@@ -96,6 +101,27 @@ impl Cluster {
             }
             self.drain_broker(broker);
         }
+        self.note_finished();
+    }
+
+    /// What is done with by now of the probes' queues.
+    fn note_finished(&mut self) {
+        let mut all = BTreeMap::new();
+        for (&group, ledger) in &self.ledger.groups {
+            for (queue, _) in &self.recovery.probes {
+                let finished = ledger.finished.get(queue).map_or(0, BTreeSet::len);
+                all.insert((group, queue.clone()), finished);
+            }
+        }
+        self.recovery.finished = all;
+    }
+
+    /// Whether a queue is being consumed, if not up to its probe yet: what waited while
+    /// things were wrong comes first, as fast as listeners are.
+    fn moves(&self, group: &'static str, queue: &MessageQueue) -> bool {
+        let finished = self.ledger.groups[group].finished.get(queue);
+        let before = self.recovery.finished.get(&(group, queue.clone()));
+        finished.map_or(0, BTreeSet::len) > before.copied().unwrap_or(0)
     }
 
     /// Probes that no guest of a pull task has had.
@@ -112,22 +138,33 @@ impl Cluster {
     /// The time is over.
     pub(crate) fn check_well_again(&mut self) {
         let mut reasons = self.queues_without_one_owner();
-        for (group, ledger) in &self.ledger.groups {
+        let mut is_behind = false;
+        for (&group, ledger) in &self.ledger.groups {
             let open = self.recovery.probes.iter().filter(|(_, id)| {
                 let sent = self.ledger.sent.get(id);
                 sent.is_some_and(|sent| self.is_wanted(group, *id, sent))
                     && !ledger.done.contains(id)
             });
-            reasons.extend(
-                open.map(|(queue, id)| format!("{group} has not consumed m{id} of {queue}")),
-            );
+            for (queue, id) in open {
+                if self.moves(group, queue) {
+                    is_behind = true;
+                } else {
+                    reasons.push(format!("{group} has not consumed m{id} of {queue}"));
+                }
+            }
         }
         reasons.extend(self.probes_without_guest());
         reasons.extend(self.members_that_do_not_stop());
+        if reasons.is_empty() && is_behind {
+            self.note_finished();
+            self.agenda.at(self.now + PROBE_MAX, Due::WellAgain);
+            return;
+        }
         if !reasons.is_empty() {
+            let over_at = self.recovery.over_at.unwrap_or(self.now).since_origin();
             let what = format!(
                 "the last fault ended at {:.3} s; {}",
-                (self.now.since_origin() - RECOVERY_MAX).as_secs_f64(),
+                over_at.as_secs_f64(),
                 reasons.join("; ")
             );
             self.violated("ten seconds after the last fault all is well", what);

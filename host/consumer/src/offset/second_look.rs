@@ -143,11 +143,15 @@ impl Client {
         }
         // What it had may be lost with it, and nobody else will tell it again.
         for epoch in alone {
-            // What is being asked of its master stays asked.
-            if let Some(queue) = self.queues.get_mut(epoch)
-                && !queue.commit.contest.is_open()
-            {
+            let Some(queue) = self.queues.get_mut(epoch) else {
+                continue;
+            };
+            // What is to be asked of its master stays so, and is asked, whether or not
+            // there is anything to commit.
+            if !queue.commit.contest.is_open() {
                 queue.commit.contest = Contest::Alone;
+            } else if queue.commit.list() {
+                self.changed_offsets.push(epoch);
             }
         }
         for epoch in contested {

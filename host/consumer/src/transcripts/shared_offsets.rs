@@ -125,3 +125,24 @@ fn an_offset_that_a_broker_has_lost_is_told_to_it_again() {
     assert_eq!(t.cluster.committed[&queue("T1@broker-a:1")], 13);
     check("shared_offsets_lost_by_broker", &t);
 }
+
+#[test]
+fn an_offset_that_is_lost_while_the_other_member_leaves_is_told_again_too() {
+    let mut t = beside_another();
+    t.wait(seconds(1));
+    t.comment("the other one is gone before what is committed was looked at again");
+    members(&mut t, &[CLIENT_ID]);
+    t.notify_members_changed("G1");
+    t.settle();
+    let broker = Cluster::address("broker-a");
+    t.does("the connection to broker-a is lost", |client, now| {
+        client.handle_disconnected(&broker, now);
+    });
+    t.cluster.committed.insert(queue("T1@broker-a:1"), 8);
+    t.wait(seconds(10));
+    t.settle();
+    t.wait(seconds(10));
+    t.settle();
+    let committed = t.cluster.committed[&queue("T1@broker-a:1")];
+    assert_eq!(committed, 10, "{}", t.transcript());
+}
