@@ -72,6 +72,8 @@ pub(crate) struct Open {
     pub(crate) sent_at: Instant,
     /// When it is given up.
     pub(crate) until: Instant,
+    /// The answer to it, should it arrive, is a route that lacks nothing.
+    pub(crate) tells_whole_route: bool,
 }
 
 /// A queue that a member has.

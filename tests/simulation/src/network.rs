@@ -84,6 +84,7 @@ impl Cluster {
             connection: None,
             sent_at: self.now,
             until: self.now + pending.timeout,
+            tells_whole_route: false,
         };
         let server = self.server_at(&address);
         let reachable = server.filter(|&server| self.is_reachable(member, server));
@@ -264,6 +265,12 @@ impl Cluster {
         };
         let opaque = command.opaque;
         let result = open.expect.decode(command);
+        if open.tells_whole_route
+            && result.is_ok()
+            && let Request::GetRouteInfo { topic } = &*open.request
+        {
+            self.members[member].routed.insert(topic.to_string());
+        }
         self.note_list(member, &open.request, &result);
         self.note_known_commit(member, &open.request, &result);
         self.note_locks(member, &open, &result);

@@ -244,9 +244,9 @@ impl Cluster {
         let wrong = disagrees || self.is(Weather::WrongRoutes) && self.random.bool();
         if !wrong
             && whole.is_some()
-            && let Request::GetRouteInfo { topic } = request
+            && let Some(open) = self.members[member].open.get_mut(&command.opaque)
         {
-            self.members[member].routed.insert(topic.to_string());
+            open.tells_whole_route = true;
         }
         if wrong {
             self.disturbs_until(self.now + self.believes_wrong_route(member, request));
