@@ -1,8 +1,8 @@
 //! A request whose messages may be consumed in any order → calls, and what they come to.
 //!
-//! A request is split into calls of `messages_per_call` and `CALL_BYTES_MAX`. When a call with several
-//! messages fails, its messages run again one by one in fresh instances, in order, so
-//! that only what fails alone counts an attempt.
+//! A request is split into calls of `messages_per_call` and `CALL_BYTES_MAX`. When a call
+//! with several messages fails, its messages run again one by one in fresh instances, in
+//! order, so that only what fails alone counts an attempt.
 
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 //! said.
 //!
 //! A request is split into calls of `messages_per_call` and `CALL_BYTES_MAX`; the first
-//! answer that keeps its messages in the queue ends it. When a call with several messages fails, its messages
-//! run again one by one in fresh instances, in order, up to the first that does not
-//! succeed alone: what stood before it is done and not repeated, it counts the attempt,
-//! and what stands after it was never reached.
+//! answer that keeps its messages in the queue ends it. When a call with several messages
+//! fails, its messages run again one by one in fresh instances, in order, up to the first
+//! that does not succeed alone: what stood before it is done and not repeated, it counts
+//! the attempt, and what stands after it was never reached.
 //!
 //! With auto-commit off the calls of this second try are calls like any other: a commit
 //! covers what stands before it, a rollback brings that back, and a failure in between
