@@ -13,7 +13,7 @@ use consumer::pull_task::{
 };
 use consumer::request::PullStatus;
 use consumer::{ClientConfig, GroupConfig};
-use driver::{Driver, DriverConfig};
+use driver::{Driver, DriverConfig, Event};
 use end_to_end::eventually::eventually;
 use interop::broker::Connection;
 use interop::cluster::Cluster;
@@ -104,7 +104,24 @@ fn start(cluster: &Cluster, name: &str) -> Driver {
     let address = cluster.namesrv_addr().parse().expect("an address");
     let client_id = format!("127.0.0.1@{name}#interop");
     let config = DriverConfig::new(ClientConfig::new(client_id, vec![address]));
-    Driver::start(config, Arc::new(|_| {}))
+    let name = name.to_owned();
+    Driver::start(config, Arc::new(move |event: &Event| tell(&name, event)))
+}
+
+/// What happened, for whoever reads why the test failed; runs that went well are many.
+fn tell(name: &str, event: &Event) {
+    if let Event::Client(consumer::Event::PullTaskRan { failure: None, .. }) = event {
+        return;
+    }
+    say(&format!("{name}: {event:?}"));
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "shown when the test fails, or with --nocapture"
+)]
+fn say(text: &str) {
+    eprintln!("{text}");
 }
 
 fn group() -> consumer::config::GroupConfigBuilder {
@@ -160,8 +177,14 @@ fn pull_tasks_follow_the_rebalance_and_the_broker_sees_a_pull_consumer() {
     pulled(COUNT);
     // What is not stored yet is repeated by the next owner.
     let half = COUNT as u64 / u64::from(QUEUES);
+    let mut before = Vec::new();
     eventually("the offsets are stored", BOUND, || {
-        (committed(&mut broker) == vec![Some(half); QUEUES as usize]).then_some(())
+        let stored = committed(&mut broker);
+        if stored != before {
+            say(&format!("stored: {stored:?}"));
+            before.clone_from(&stored);
+        }
+        (stored == vec![Some(half); QUEUES as usize]).then_some(())
     });
     let second = start(&cluster, "two");
     let callback = Arc::new(Callback(Arc::clone(&two)));
