@@ -16,9 +16,11 @@ use crate::message::{Batch, Message};
 /// Right as long as a call has one message (`consume_message_batch_max_size = 1`, the
 /// default of orderly listeners). With more, all of them get one answer: the first one
 /// that suspends or fails ends the call, and the whole batch comes again, those before it
-/// included; a rollback of any of them is one of the batch; and a commit that is not of the
-/// last one cannot be said, so that it is an error, which suspends the queue. Then implement
-/// [`OrderlyBatchListener`] instead.
+/// included; a rollback of any of them is one of the batch; and a commit with a success
+/// behind it is a success. While auto-commit is on that is the same; with
+/// `auto_commit = false` what was committed waits for the next commit, and comes again if a
+/// rollback, a restart or another member is there first. To commit in the middle of a batch
+/// is not possible: keep `consume_message_batch_max_size = 1` for it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an orderly listener",
     note = "implement `mqlet_guest::OrderlyListener` (one message at a time) or \
@@ -56,20 +58,14 @@ impl<T: OrderlyListener> OrderlyBatchListener for T {
                 (_, OrderlyStatus::SuspendCurrentQueueAMoment { .. }) => return Ok(status),
                 // It goes on: while auto-commit is on, this is a success like another.
                 (OrderlyStatus::Rollback, _) => OrderlyStatus::Rollback,
-                // To commit this message would lose what it still may roll back.
-                (OrderlyStatus::Commit, OrderlyStatus::Success) => {
-                    return Err(COMMIT_IN_THE_MIDDLE.into());
-                }
+                // Also a success behind a commit: to commit both would lose what may still
+                // be rolled back; to commit neither costs a repeat at most.
                 (_, status) => status,
             };
         }
         Ok(answer)
     }
 }
-
-const COMMIT_IN_THE_MIDDLE: &str = "a message was committed and the one behind it, in the \
-    same batch, was not: one answer for both cannot say that; set \
-    consume_message_batch_max_size = 1, or implement OrderlyBatchListener";
 
 /// What becomes of a batch. RocketMQ: `ConsumeOrderlyStatus` with its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_stands_for_the_batch_or_none_can() {
+    fn one_answer_stands_for_the_batch_and_the_weaker_one_when_two_differ() {
         let wait = OrderlyStatus::suspend_for(Duration::from_secs(2));
         for (bodies, status) in [
             (vec!["a", "b"], Ok(OrderlyStatus::Success)),
@@ -151,7 +147,9 @@ mod tests {
             (vec!["rollback", "a"], Ok(OrderlyStatus::Rollback)),
             (vec!["rollback", "fail"], Err("told to fail".to_owned())),
             (vec!["a", "fail"], Err("told to fail".to_owned())),
-            (vec!["commit", "a"], Err(COMMIT_IN_THE_MIDDLE.to_owned())),
+            (vec!["commit", "a"], Ok(OrderlyStatus::Success)),
+            (vec!["commit", "a", "commit"], Ok(OrderlyStatus::Commit)),
+            (vec!["commit", "a", "rollback"], Ok(OrderlyStatus::Rollback)),
         ] {
             let messages = bodies.iter().map(|body| message("topic").body(*body));
             assert_eq!(
