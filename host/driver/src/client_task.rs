@@ -423,6 +423,12 @@ impl ClientTask {
             Input::LocalOffsetsStored(id, result) => {
                 self.client.handle_local_offsets_stored(id, result, now);
             }
+            Input::LocalOffsetsNotRewritten(consumer_group, error) => {
+                (self.observer)(&Event::LocalOffsetsNotRewritten {
+                    consumer_group,
+                    reason: error.reason,
+                });
+            }
             Input::Connected(address) => {
                 self.client.handle_connected(&address, now);
                 (self.observer)(&Event::Connected { address });

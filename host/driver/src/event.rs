@@ -46,6 +46,14 @@ pub enum Event {
         /// Who.
         address: Address,
     },
+    /// Offsets of a broadcasting group were read, and the file could not be rewritten with
+    /// the name servers that the client has now: it is known by those of before.
+    LocalOffsetsNotRewritten {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A listener call panicked: its messages come again.
     ListenerPanicked {
         /// The group.

@@ -61,7 +61,7 @@ impl LocalOffsets {
         let file = self.files.entry(Arc::clone(&consumer_group));
         let file = Arc::clone(file.or_insert_with(|| {
             let owner = Owner {
-                consumer_group,
+                consumer_group: Arc::clone(&consumer_group),
                 namesrv_addr: self.namesrv_addr.clone(),
             };
             Arc::new(Mutex::new(OffsetFile::new(folder, owner)))
@@ -70,7 +70,12 @@ impl LocalOffsets {
         self.jobs.spawn(async move {
             mailbox.push(match work {
                 LocalOffsetsWork::Load => {
-                    let result = blocking(file, OffsetFile::load).await;
+                    let result = blocking(file, OffsetFile::load).await.map(|load| {
+                        if let Some(error) = load.not_rewritten {
+                            mailbox.push(Input::LocalOffsetsNotRewritten(consumer_group, error));
+                        }
+                        load.offsets
+                    });
                     Input::LocalOffsetsLoaded(id, result)
                 }
                 LocalOffsetsWork::Store(offsets) => {

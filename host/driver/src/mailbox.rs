@@ -34,6 +34,8 @@ pub(crate) enum Input {
     QueueAsked(PullTaskId, PullerRequest, PullerReply),
     LocalOffsetsLoaded(LocalOffsetsId, Result<LoadedOffsets, LocalOffsetsError>),
     LocalOffsetsStored(LocalOffsetsId, Result<(), LocalOffsetsError>),
+    /// The file that was loaded still has the name servers of before.
+    LocalOffsetsNotRewritten(Arc<str>, LocalOffsetsError),
     Connected(Address),
     Disconnected {
         address: Address,

@@ -7,7 +7,9 @@
 //!
 //! A copy whose name servers are none of this client's, neither by name nor by address,
 //! may be of another cluster, or of this one under a name of before. Only the operator
-//! knows: it is an error, which starts nothing and overwrites nothing.
+//! knows: it is an error, which starts nothing and overwrites nothing. A copy that has one
+//! in common is rewritten with this client's at once: what a group stores next may be long
+//! in coming, and the name in common may be gone by then.
 //!
 //! Nothing is written without the lock, so that two processes never take turns.
 //!
@@ -42,6 +44,14 @@ pub(crate) struct Owner {
     pub(crate) namesrv_addr: Vec<String>,
 }
 
+/// What was read, and what went wrong beside it.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) offsets: LoadedOffsets,
+    /// The file still has the name servers of before.
+    pub(crate) not_rewritten: Option<LocalOffsetsError>,
+}
+
 /// The files of one group. Locked against other processes from the first load on.
 #[derive(Debug)]
 pub(crate) struct OffsetFile {
@@ -52,6 +62,14 @@ pub(crate) struct OffsetFile {
     new: PathBuf,
     lock: PathBuf,
     locked: Option<File>,
+}
+
+/// A copy of this group and this cluster.
+#[derive(Debug)]
+struct UsableCopy {
+    offsets: LocalOffsetTable,
+    /// Of the client that stored it.
+    namesrv_addr: Vec<String>,
 }
 
 /// Why nothing may be written.
@@ -80,12 +98,13 @@ impl OffsetFile {
         }
     }
 
-    /// Reads the latest copy that can be used. May look up the addresses of name servers.
+    /// Reads the latest copy that can be used, and writes this client's name servers into
+    /// it if it has others. May look up the addresses of name servers.
     ///
     /// # Errors
     /// Another process has the file, the system cannot say what is in it, or it may be of
     /// another cluster.
-    pub(crate) fn load(&mut self) -> Result<LoadedOffsets, LocalOffsetsError> {
+    pub(crate) fn load(&mut self) -> Result<Load, LocalOffsetsError> {
         match self.take_lock() {
             // Where no lock can be made nothing can be written either, and that is told
             // of when offsets are stored.
@@ -93,34 +112,47 @@ impl OffsetFile {
             Err(problem) => return Err(self.cannot_lock(&problem)),
         }
         let latest = match self.read(&self.latest)? {
-            Ok(offsets) => {
-                let source = LocalOffsetsSource::Latest;
-                return Ok(LoadedOffsets { offsets, source });
-            }
+            Ok(copy) => return Ok(self.loaded(copy, LocalOffsetsSource::Latest)),
             Err(problem) => problem,
         };
         let name = self.latest.display();
-        match self.read(&self.previous)? {
-            Ok(offsets) => Ok(LoadedOffsets {
-                offsets,
-                source: LocalOffsetsSource::Previous {
-                    problem: format!("{name} cannot be used: {latest}"),
+        let source = match self.read(&self.previous)? {
+            Ok(copy) => {
+                let problem = format!("{name} cannot be used: {latest}");
+                return Ok(self.loaded(copy, LocalOffsetsSource::Previous { problem }));
+            }
+            Err(previous) => match (latest, previous) {
+                (CopyProblem::Missing, CopyProblem::Missing) => LocalOffsetsSource::Nothing,
+                (latest, CopyProblem::Missing) => LocalOffsetsSource::Lost {
+                    problem: format!("{name} cannot be used: {latest}; there is no copy"),
                 },
-            }),
-            Err(previous) => Ok(LoadedOffsets {
-                offsets: LocalOffsetTable::new(),
-                source: match (latest, previous) {
-                    (CopyProblem::Missing, CopyProblem::Missing) => LocalOffsetsSource::Nothing,
-                    (latest, CopyProblem::Missing) => LocalOffsetsSource::Lost {
-                        problem: format!("{name} cannot be used: {latest}; there is no copy"),
-                    },
-                    (latest, previous) => LocalOffsetsSource::Lost {
-                        problem: format!(
-                            "{name} cannot be used: {latest}; nor its copy: {previous}"
-                        ),
-                    },
+                (latest, previous) => LocalOffsetsSource::Lost {
+                    problem: format!("{name} cannot be used: {latest}; nor its copy: {previous}"),
                 },
-            }),
+            },
+        };
+        let offsets = LoadedOffsets {
+            offsets: LocalOffsetTable::new(),
+            source,
+        };
+        Ok(Load {
+            offsets,
+            not_rewritten: None,
+        })
+    }
+
+    fn loaded(&mut self, copy: UsableCopy, source: LocalOffsetsSource) -> Load {
+        let UsableCopy {
+            offsets,
+            namesrv_addr,
+        } = copy;
+        let not_rewritten = match namesrv_addr == self.owner.namesrv_addr {
+            true => None,
+            false => self.store(&offsets).err(),
+        };
+        Load {
+            offsets: LoadedOffsets { offsets, source },
+            not_rewritten,
         }
     }
 
@@ -196,10 +228,7 @@ impl OffsetFile {
     }
 
     /// A copy of this group and this cluster.
-    fn read(
-        &self,
-        path: &Path,
-    ) -> Result<Result<LocalOffsetTable, CopyProblem>, LocalOffsetsError> {
+    fn read(&self, path: &Path) -> Result<Result<UsableCopy, CopyProblem>, LocalOffsetsError> {
         let document = match self.read_document(path)? {
             Ok(document) => document,
             Err(problem) => return Ok(Err(problem)),
@@ -210,15 +239,21 @@ impl OffsetFile {
         if !is_same_cluster(&document.namesrv_addr, &self.owner.namesrv_addr) {
             return Err(LocalOffsetsError {
                 reason: format!(
-                    "the offsets of group \"{}\" in {} are of the cluster with name servers {}, and this client has others: {}; when it is the same cluster, add one of those to namesrv_addr until the host has run once; when it is another, remove the file, or give the host another state_dir",
+                    "the offsets of group \"{}\" in {} are of the cluster with name servers {}, and this client has others: {}; when it is the same cluster, add one of those to namesrv_addr until the host has run once; when it is another, remove {} and {}, or give the host another state_dir",
                     self.owner.consumer_group,
                     path.display(),
                     document.namesrv_addr.join(", "),
-                    self.owner.namesrv_addr.join(", ")
+                    self.owner.namesrv_addr.join(", "),
+                    self.latest.display(),
+                    self.previous.display()
                 ),
             });
         }
-        Ok(document.table())
+        let namesrv_addr = document.namesrv_addr.clone();
+        Ok(document.table().map(|offsets| UsableCopy {
+            offsets,
+            namesrv_addr,
+        }))
     }
 
     /// Whoever's it is.

@@ -55,7 +55,8 @@ impl Folder {
 }
 
 fn load(file: &mut OffsetFile) -> LoadedOffsets {
-    file.load().expect("the system can read")
+    let load = file.load().expect("the system can read");
+    load.offsets
 }
 
 fn lost(loaded: &LoadedOffsets) -> &str {
@@ -181,10 +182,6 @@ fn files_of_others_and_nonsense_are_not_used_and_say_why() {
 
 #[test]
 fn a_name_server_in_common_is_the_same_cluster_however_it_is_spelled() {
-    let stored_by = |namesrv_addr: &[&str]| Owner {
-        namesrv_addr: namesrv_addr.iter().map(|&name| name.to_owned()).collect(),
-        ..owner()
-    };
     for (before, now) in [
         (
             &["10.0.0.2:9876", "10.0.0.3:9876"][..],
@@ -195,10 +192,10 @@ fn a_name_server_in_common_is_the_same_cluster_however_it_is_spelled() {
         (&["[0:0:0:0:0:0:0:1]:9876"], &["[::1]:9876"]),
     ] {
         let folder = Folder::new();
-        let mut file = OffsetFile::new(&folder.path, stored_by(before));
+        let mut file = OffsetFile::new(&folder.path, owner_with(before));
         file.store(&table(7)).expect("stored");
         drop(file);
-        let mut file = OffsetFile::new(&folder.path, stored_by(now));
+        let mut file = OffsetFile::new(&folder.path, owner_with(now));
         assert_eq!(
             load(&mut file).offsets,
             table(7),
@@ -209,6 +206,66 @@ fn a_name_server_in_common_is_the_same_cluster_however_it_is_spelled() {
         fs::remove_file(&file.latest).expect("ours");
         assert_eq!(load_previous(&file), table(7));
     }
+}
+
+fn owner_with(namesrv_addr: &[&str]) -> Owner {
+    Owner {
+        namesrv_addr: namesrv_addr.iter().map(|&name| name.to_owned()).collect(),
+        ..owner()
+    }
+}
+
+#[test]
+fn one_run_with_both_name_servers_is_enough_though_nothing_is_stored() {
+    let both = owner_with(&["10.0.0.1:9876", "10.9.9.9:9876"]);
+    let new = owner_with(&["10.9.9.9:9876"]);
+    for latest_is_damaged in [false, true] {
+        let folder = Folder::with_two_copies();
+        let offsets = if latest_is_damaged {
+            fs::write(folder.file().latest, "garbage").expect("ours");
+            table(100)
+        } else {
+            table(200)
+        };
+        let mut file = OffsetFile::new(&folder.path, new.clone());
+        file.load().expect_err("nobody knows");
+        drop(file);
+        let mut file = OffsetFile::new(&folder.path, both.clone());
+        assert_eq!(load(&mut file).offsets, offsets);
+        drop(file);
+        let loaded = load(&mut OffsetFile::new(&folder.path, new.clone()));
+        assert_eq!(
+            (loaded.offsets, loaded.source),
+            (offsets, LocalOffsetsSource::Latest)
+        );
+    }
+}
+
+#[test]
+fn a_file_of_the_same_name_servers_is_not_rewritten() {
+    let folder = Folder::with_two_copies();
+    load(&mut folder.file());
+    assert_eq!(load_previous(&folder.file()), table(100));
+}
+
+#[test]
+fn name_servers_that_cannot_be_rewritten_are_told_of_and_stop_nobody() {
+    let folder = Folder::with_two_copies();
+    let mut file = OffsetFile::new(
+        &folder.path,
+        owner_with(&["10.0.0.1:9876", "10.9.9.9:9876"]),
+    );
+    std::os::unix::fs::symlink("/dev/full", &file.new).expect("ours");
+    let Load {
+        offsets,
+        not_rewritten,
+    } = file.load().expect("it can be read");
+    assert_eq!(offsets.offsets, table(200));
+    let error = not_rewritten.expect("there is no room").reason;
+    assert!(error.contains("make room"), "{error}");
+    fs::remove_file(&file.new).expect("ours");
+    let load = file.load().expect("it can be read");
+    assert!(load.not_rewritten.is_none(), "{load:?}");
 }
 
 #[test]
@@ -223,7 +280,12 @@ fn what_may_be_of_another_cluster_starts_nothing_and_is_not_overwritten() {
     for part in ["10.0.0.1:9876, 10.0.0.2:9876", "10.9.9.9:9876", "prices-"] {
         assert!(error.contains(part), "{error}");
     }
-    assert!(error.contains("remove the file"), "{error}");
+    let both = format!(
+        "remove {} and {}",
+        file.latest.display(),
+        file.previous.display()
+    );
+    assert!(error.contains(&both), "{error}");
     // Nor is a copy taken for ours.
     fs::write(&file.latest, "garbage").expect("ours");
     file.load().expect_err("nobody knows");

@@ -53,6 +53,12 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 warn!(target: "driver", %tenant, %address, untold, "a one-way request was not sent to {address}: {reason}");
             }
         }
+        Event::LocalOffsetsNotRewritten {
+            consumer_group,
+            reason,
+        } => {
+            warn!(target: "driver", %tenant, %consumer_group, "local offsets: they were read, and are still known by the name servers of before, so leave one of those in namesrv_addr: {reason}");
+        }
         Event::ServerRequestsOverloaded { address } => {
             if repeats.first(&overloaded(tenant, address)) {
                 warn!(target: "driver", %tenant, %address, "{address} asks faster than it is answered; requests of it are turned away");
