@@ -9,6 +9,8 @@ use std::io::{self, Read};
 pub const GET_ROUTEINFO_BY_TOPIC: i32 = 105;
 /// Asks a broker for messages.
 pub const PULL_MESSAGE: i32 = 11;
+/// Creates a topic at a broker.
+pub const UPDATE_AND_CREATE_TOPIC: i32 = 17;
 /// Stores a message.
 pub const SEND_MESSAGE: i32 = 10;
 

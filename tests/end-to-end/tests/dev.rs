@@ -1,6 +1,8 @@
 //! `mqlet dev`: what a newcomer sees, with the sample plugin and its sources.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use end_to_end::embedded_broker::{BOUND, send};
 use end_to_end::eventually::eventually;
 use end_to_end::host_process::HostProcess;
 use end_to_end::ledger::counts;
+use end_to_end::remoting_frame::{Frame, UPDATE_AND_CREATE_TOPIC};
 use end_to_end::workspace;
 use tempfile::TempDir;
 
@@ -250,19 +253,22 @@ fn replacing_a_plugin_under_traffic_loses_and_repeats_nothing() {
     assert_eq!(of_rounds(&dev).len(), expected, "a message was repeated");
 }
 
+/// Writes the manifest of the plugin "changing", at once.
+fn becomes(folder: &Path, kind: &str, guest: &str, topic: &str) {
+    let component = guest_artifacts::path(guest);
+    let manifest = format!(
+        "name = \"changing\"\nlistener = {kind:?}\ncomponent = {component:?}\n\
+         consumer_group = \"g\"\n[[subscription]]\ntopic = {topic:?}\n"
+    );
+    let new = folder.join("plugin.toml.new");
+    fs::write(&new, manifest).expect("writable");
+    fs::rename(&new, folder.join("plugin.toml")).expect("one folder");
+}
+
 #[test]
 fn plugin_that_becomes_a_listener_of_another_kind_costs_no_attempt() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let becomes = |kind: &str, guest: &str| {
-        let component = guest_artifacts::path(guest);
-        let manifest = format!(
-            "name = \"changing\"\nlistener = {kind:?}\ncomponent = {component:?}\n\
-             consumer_group = \"g\"\n[[subscription]]\ntopic = \"changing\"\n"
-        );
-        let new = folder.path().join("plugin.toml.new");
-        fs::write(&new, manifest).expect("writable");
-        fs::rename(&new, folder.path().join("plugin.toml")).expect("one folder");
-    };
+    let becomes = |kind: &str, guest: &str| becomes(folder.path(), kind, guest, "changing");
     becomes("concurrent", "as_told");
     let mut dev = dev(folder.path(), &["--samples", "0"]);
     let address = namesrv_addr(&mut dev);
@@ -299,4 +305,67 @@ fn plugin_that_becomes_a_listener_of_another_kind_costs_no_attempt() {
         summary.contains(" done, 0 retried, 0 dead letters, 0 failed calls"),
         "{summary}"
     );
+}
+
+/// Creates topics until the broker takes no more.
+fn fill_with_topics(namesrv_addr: &str) {
+    /// More than it takes.
+    const TOPICS: usize = 20_000;
+    /// Asked for before the answers are read.
+    const AT_ONCE: usize = 100;
+    let mut broker = TcpStream::connect(namesrv_addr).expect("one address for everything");
+    broker.set_read_timeout(Some(BOUND)).expect("connected");
+    for first in (0..TOPICS).step_by(AT_ONCE) {
+        for number in first..first + AT_ONCE {
+            let fields = format!(
+                r#"{{"topic":"more{number}","readQueueNums":"1","writeQueueNums":"1","perm":"6","topicFilterType":"SINGLE_TAG","defaultTopic":"TBW102","topicSysFlag":"0","order":"false"}}"#
+            );
+            let opaque = i32::try_from(number).expect("few");
+            let request = Frame::request(UPDATE_AND_CREATE_TOPIC, opaque, &fields, b"");
+            broker.write_all(request.bytes()).expect("connected");
+        }
+        for _ in 0..AT_ONCE {
+            let answer = Frame::read(&mut broker).expect("connected");
+            let answer = answer.expect("an answer");
+            if answer.code() != 0 {
+                return;
+            }
+        }
+    }
+    panic!("the broker took {TOPICS} topics");
+}
+
+#[test]
+fn change_of_kind_that_fails_leaves_the_plugin_from_before_serving() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    becomes(folder.path(), "concurrent", "as_told", "changing");
+    let mut dev = dev(folder.path(), &["--samples", "0"]);
+    let address = namesrv_addr(&mut dev);
+    send_to(&address, "changing", "fine");
+    dev.wait_for_line("done ", BOUND);
+
+    fill_with_topics(&address);
+    becomes(folder.path(), "orderly", "orderly_as_told", "one-too-many");
+    let line = dev.wait_for_line("not reloaded, the plugin from before serves on", BOUND);
+    assert!(line.contains("cannot create topic one-too-many"), "{line}");
+    let done = |dev: &HostProcess| {
+        let lines = dev.lines();
+        lines
+            .iter()
+            .filter(|line| line.starts_with("done "))
+            .count()
+    };
+    assert_eq!(done(&dev), 1);
+    send_to(&address, "changing", "fine");
+    eventually("the plugin from before", BOUND, || {
+        (done(&dev) == 2).then_some(())
+    });
+
+    // The next one that loads is as good as any.
+    becomes(folder.path(), "orderly", "orderly_as_told", "changing");
+    dev.wait_for_line("reloaded plugin \"changing\" (g2)", BOUND);
+    send_to(&address, "changing", "fine");
+    eventually("the new plugin", BOUND, || (done(&dev) == 3).then_some(()));
+    dev.interrupt();
+    assert_eq!(dev.wait(BOUND).code(), Some(0));
 }

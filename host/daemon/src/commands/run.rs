@@ -133,7 +133,7 @@ fn start_control(
             if config.is_default =>
         {
             let error = anyhow::Error::from(error);
-            warn!(target: "mqlet", "{error:#}; until then mqlet groups, explain and pause do not reach this host");
+            warn!(target: "mqlet", "{error:#}; until then no command reaches this host");
             Ok(None)
         }
         Err(error) => Err(error.into()),

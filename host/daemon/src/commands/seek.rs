@@ -1,5 +1,6 @@
 //! `mqlet seek`: a queue of a running host goes on somewhere else.
 
+use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
 use clap::{ArgGroup, Args};
@@ -85,11 +86,11 @@ pub(crate) fn execute(
         skip: arguments.yes,
     };
     let answer: SeekAnswer = runtime::block_on(1, client.post("/v1/seek", &request))?;
-    output.result(text(&answer), &answer)?;
+    output.result(text(arguments, &answer), &answer)?;
     Ok(Exit::Done)
 }
 
-fn text(answer: &SeekAnswer) -> String {
+fn text(arguments: &SeekArguments, answer: &SeekAnswer) -> String {
     let SeekAnswer {
         consumer_group: group,
         queue,
@@ -111,11 +112,37 @@ fn text(answer: &SeekAnswer) -> String {
     let back = match from == *to {
         true => String::new(),
         false => {
-            let yes = if from > *to { " --yes" } else { "" };
-            format!("\nback: mqlet seek {group} {queue} --offset {from}{yes}")
+            let mut back = format!(
+                "\nback: mqlet seek {} {} --offset {from}",
+                quoted(group),
+                quoted(queue)
+            );
+            if from > *to {
+                back.push_str(" --yes");
+            }
+            let ControlArguments { socket, config } = &arguments.control;
+            for (flag, value) in [
+                ("tenant", arguments.tenant.as_deref().map(Cow::Borrowed)),
+                ("socket", socket.as_ref().map(|path| path.to_string_lossy())),
+                ("config", config.as_ref().map(|path| path.to_string_lossy())),
+            ] {
+                if let Some(value) = value {
+                    back.push_str(&format!(" --{flag} {}", quoted(&value)));
+                }
+            }
+            back
         }
     };
     format!("queue {queue} of group {group} goes on at {to}, from {from}: {counted}{back}")
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
 }
 
 /// Unix milliseconds of a time as manifests have it.
@@ -130,22 +157,54 @@ fn timestamp(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        seek: SeekArguments,
+    }
+
+    fn told(flags: &[&str], from: Option<u64>, to: u64) -> String {
+        let line = [&["seek", "G", "T@b:0", "--min"], flags].concat();
+        let arguments = Line::try_parse_from(line).expect("a command line").seek;
+        let at = from.unwrap_or(to);
+        let answer = SeekAnswer {
+            tenant: "shop".to_owned(),
+            consumer_group: "G".to_owned(),
+            queue: "T@b:0".to_owned(),
+            from,
+            to,
+            skipped: to.saturating_sub(at),
+            again: at.saturating_sub(to),
+        };
+        text(&arguments, &answer)
+    }
+
+    #[test]
+    fn way_back_reaches_the_same_host_and_tenant() {
+        let back = |flags: &[&str]| {
+            let text = told(flags, Some(120), 4);
+            let (_, back) = text.split_once("back: ").expect("a way back");
+            back.to_owned()
+        };
+        assert_eq!(
+            back(&["--tenant", "shop", "--socket", "/run/mqlet/control.sock"]),
+            "mqlet seek G T@b:0 --offset 120 --yes --tenant shop --socket /run/mqlet/control.sock"
+        );
+        assert_eq!(
+            back(&["--config", "it's mine/mqlet.toml"]),
+            r"mqlet seek G T@b:0 --offset 120 --yes --config 'it'\''s mine/mqlet.toml'"
+        );
+        assert_eq!(quoted("a|b"), "'a|b'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn answer_says_what_it_costs_and_how_to_go_back() {
-        let answer = |from: Option<u64>, to: u64| {
-            let at = from.unwrap_or(to);
-            text(&SeekAnswer {
-                tenant: "shop".to_owned(),
-                consumer_group: "G".to_owned(),
-                queue: "T@b:0".to_owned(),
-                from,
-                to,
-                skipped: to.saturating_sub(at),
-                again: at.saturating_sub(to),
-            })
-        };
+        let answer = |from: Option<u64>, to: u64| told(&[], from, to);
         expect_test::expect![[r"
             queue T@b:0 of group G goes on at 4, from 120: 116 messages come again
             back: mqlet seek G T@b:0 --offset 120 --yes"]]

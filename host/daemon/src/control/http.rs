@@ -84,6 +84,7 @@ pub(super) async fn write_answer(
     let reason = match answer.status {
         200 => "OK",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",
@@ -101,7 +102,7 @@ pub(super) async fn write_answer(
     stream.shutdown().await
 }
 
-/// Writes one request and reads its answer.
+/// Writes one request and reads its answer, which may come before the request was read.
 pub(super) async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     request: &Request,
@@ -112,10 +113,13 @@ pub(super) async fn exchange(
         request.path,
         request.body.len()
     );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(&request.body).await?;
-    stream.flush().await?;
-    let (head, rest) = read_head(stream).await?;
+    let written = write_request(stream, head.as_bytes(), &request.body).await;
+    let (head, rest) = match (read_head(stream).await, written) {
+        (Ok(answer), _) => answer,
+        // What went wrong first.
+        (Err(_), Err(error)) => return Err(error.into()),
+        (Err(error), Ok(())) => return Err(error),
+    };
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     response
@@ -130,6 +134,16 @@ pub(super) async fn exchange(
     }
     let body = read_body(stream, rest, length).await?;
     Ok(Answer { status, body })
+}
+
+async fn write_request(
+    stream: &mut (impl AsyncWrite + Unpin),
+    head: &[u8],
+    body: &[u8],
+) -> std::io::Result<()> {
+    stream.write_all(head).await?;
+    stream.write_all(body).await?;
+    stream.flush().await
 }
 
 /// The head with its empty line, and what came behind it.

@@ -75,13 +75,26 @@ async fn serve(listener: UnixListener, directory: Directory) {
 }
 
 async fn connection(mut stream: UnixStream, directory: Directory, _permit: OwnedSemaphorePermit) {
-    let served = async {
-        let asker = asker(&stream);
-        let answer = match http::read_request(&mut stream).await {
-            Ok(request) => match asker {
-                Some(asker) => routes::answer(&request, &asker, &directory).await,
-                None => Answer::json(403, &ErrorAnswer::new(NOT_YOURS)),
-            },
+    let asker = asker(&stream);
+    let served = serve_one(&mut stream, asker, &directory);
+    match tokio::time::timeout(REQUEST_TIME_MAX, served).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(target: "mqlet", "control socket: {error}"),
+        Err(_) => debug!(target: "mqlet", "control socket: a request took too long"),
+    }
+}
+
+/// Reads a request and answers it. Those who have no say here are refused unread: they are
+/// not waited for, and keep nobody else out.
+async fn serve_one(
+    stream: &mut UnixStream,
+    asker: Option<String>,
+    directory: &Directory,
+) -> Result<(), HttpError> {
+    let answer = match asker {
+        None => Answer::json(403, &ErrorAnswer::new(NOT_YOURS)),
+        Some(asker) => match http::read_request(stream).await {
+            Ok(request) => routes::answer(&request, &asker, directory).await,
             Err(HttpError::TooLarge(what)) => {
                 Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
             }
@@ -90,15 +103,10 @@ async fn connection(mut stream: UnixStream, directory: Directory, _permit: Owned
             }
             // Nobody is left to be answered.
             Err(error @ (HttpError::Io(_) | HttpError::Early)) => return Err(error),
-        };
-        http::write_answer(&mut stream, &answer).await?;
-        Ok(())
+        },
     };
-    match tokio::time::timeout(REQUEST_TIME_MAX, served).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(target: "mqlet", "control socket: {error}"),
-        Err(_) => debug!(target: "mqlet", "control socket: a request took too long"),
-    }
+    http::write_answer(stream, &answer).await?;
+    Ok(())
 }
 
 /// Who is on the other side, for people; `None` for those who have no say here. The
@@ -131,5 +139,25 @@ mod tests {
         }
         let (one, _other) = UnixStream::pair().expect("a pair");
         assert!(asker(&one).is_some(), "this process is the host's user");
+    }
+
+    #[tokio::test]
+    async fn another_user_is_refused_without_a_request_and_is_told_so() {
+        let request = http::Request {
+            method: "POST".to_owned(),
+            path: "/v1/pause".to_owned(),
+            // More than a socket holds.
+            body: vec![b'x'; 4 << 20],
+        };
+        let (mut here, mut there) = UnixStream::pair().expect("a pair");
+        // It ends though nothing was asked.
+        serve_one(&mut there, None, &Directory::default())
+            .await
+            .expect("refused");
+        drop(there);
+        let answer = http::exchange(&mut here, &request).await;
+        let answer = answer.expect("what was said before the request");
+        assert_eq!(answer.status, 403);
+        assert!(String::from_utf8_lossy(&answer.body).contains(NOT_YOURS));
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use consumer::ConsumeFromWhere;
+use driver::DriverError;
 use embedded_broker::{EmbeddedBroker, ServerConfig};
 use plugin_lifecycle::{Generation, Manifest, Plugin, preflight};
 use serde::Serialize;
@@ -56,6 +58,8 @@ struct Parts {
     tenant: Arc<Tenant>,
     plugin: Plugin,
     sink: Sink,
+    /// Not after a change of groups that failed half-way.
+    is_subscribed: AtomicBool,
 }
 
 /// What a reload came to.
@@ -140,6 +144,7 @@ impl Session {
             tenant,
             plugin,
             sink,
+            is_subscribed: AtomicBool::new(false),
         };
         parts.subscribe(&manifest).await?;
         let mut session = Self {
@@ -295,11 +300,13 @@ impl Session {
                 let view = ReloadFailed {
                     reload_failed: format!("{error:#}"),
                 };
+                let until_then = if self.parts.is_subscribed() {
+                    "the plugin from before serves on"
+                } else {
+                    "nothing is consumed until it is saved again and loads"
+                };
                 output.result(
-                    format_args!(
-                        "not reloaded, the plugin from before serves on: {}",
-                        view.reload_failed
-                    ),
+                    format_args!("not reloaded, {until_then}: {}", view.reload_failed),
                     &view,
                 )?;
             }
@@ -321,6 +328,7 @@ impl Session {
                 tenant,
                 plugin,
                 sink,
+                is_subscribed: _,
             } = parts;
             killed_calls = tenant.stop(vec![plugin], self.drain_timeout).await;
             broker.stop().await;
@@ -350,7 +358,7 @@ fn start_control(config: &ControlConfig, directory: &Directory) -> Option<Contro
         Ok(control) => Some(control),
         Err(error) => {
             let error = anyhow::Error::from(error);
-            info!(target: "mqlet", "{error:#}; until then mqlet groups, explain and pause do not reach this session");
+            info!(target: "mqlet", "{error:#}; until then no command reaches this session");
             None
         }
     }
@@ -368,10 +376,17 @@ impl Parts {
         self.tenant
             .subscribe(group, listener, pull_task)
             .await
-            .context("cannot subscribe")
+            .context("cannot subscribe")?;
+        self.is_subscribed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// From the files to a serving plugin; what fails leaves the one from before.
+    fn is_subscribed(&self) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed)
+    }
+
+    /// From the files to a serving plugin; what fails leaves the one from before, or says
+    /// that it does not.
     async fn reload(&self, before: Manifest, build_wanted: bool) -> anyhow::Result<Reloaded> {
         let manifest = manifest(before.file())?;
         anyhow::ensure!(
@@ -383,24 +398,31 @@ impl Parts {
         build(&manifest, build_wanted).await?;
         let found = check(&manifest).await?;
         let serves = self.plugin.status().active;
-        let is_new_group = group_text(&manifest) != group_text(&before);
+        let is_new_group = !self.is_subscribed() || group_text(&manifest) != group_text(&before);
         let is_new_revision =
             serves.is_none_or(|(_, revision)| revision.to_string() != found.revision.to_string());
         if !is_new_group && !is_new_revision {
             return Ok(Reloaded::Unchanged);
+        }
+        if is_new_group {
+            add_topics(&self.broker, &manifest)?;
         }
         // What the group has now is not for a listener of another kind.
         let leaves_first = manifest.kind() != before.kind();
         if leaves_first {
             self.unsubscribe(&before).await?;
         }
-        let deployed = self.plugin.deploy(Arc::new(manifest.clone())).await;
-        if leaves_first && deployed.is_err() {
-            self.subscribe(&before).await?;
-        }
-        let generation = deployed?;
+        let generation = match self.plugin.deploy(Arc::new(manifest.clone())).await {
+            Ok(generation) => generation,
+            Err(error) => {
+                let mut error = anyhow::Error::from(error);
+                if leaves_first && let Err(again) = self.subscribe(&before).await {
+                    error = error.context(format!("the plugin from before: {again:#}"));
+                }
+                return Err(error);
+            }
+        };
         if is_new_group {
-            add_topics(&self.broker, &manifest)?;
             if !leaves_first {
                 self.unsubscribe(&before).await?;
             }
@@ -411,11 +433,14 @@ impl Parts {
 
     async fn unsubscribe(&self, manifest: &Manifest) -> anyhow::Result<()> {
         let driver = self.tenant.driver();
-        driver
-            .unsubscribe(manifest.consumer_group())
-            .await
-            .context("cannot leave the group")?;
-        Ok(())
+        match driver.unsubscribe(manifest.consumer_group()).await {
+            // It was left by a reload that failed.
+            Ok(_) | Err(DriverError::UnknownGroup { .. }) => {
+                self.is_subscribed.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error).context("cannot leave the group"),
+        }
     }
 }
 
