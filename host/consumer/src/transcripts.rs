@@ -46,6 +46,12 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// The body of a reset of `T1@broker-a:0`, as RocketMQ writes it for tools in Java.
+fn reset_to(offset: u64) -> String {
+    let queue = r#"{"brokerName":"broker-a","queueId":0,"topic":"T1"}"#;
+    format!("{{\"offsetTable\":{{{queue}:{offset}}}}}")
+}
+
 /// `G1`, reading every message of a topic.
 fn group(topic: &str) -> GroupConfigBuilder {
     tagged_group(topic, "*")

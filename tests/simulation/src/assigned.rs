@@ -120,6 +120,7 @@ impl Cluster {
         self.give(member, |client, now| {
             assigned = client.assign(id, queues, now);
         });
+        self.kinds.assigns += u64::from(assigned.is_ok());
         if !matches!(assigned, Ok(()) | Err(AssignError::Leaving)) {
             let what = format!("{assigned:?}");
             self.violated("a group by hand takes what it is given", what);
@@ -136,6 +137,7 @@ impl Cluster {
         {
             let key = (consumer_group.to_string(), queue.clone());
             self.members[member].assignments.remove(&key);
+            self.kinds.seeks += 1;
         }
     }
 }

@@ -53,7 +53,8 @@ impl Total {
             && seconds >= 600
             && all.dead > 0
             && all.repeats > 0
-            && all.repeats < all.deliveries / 4;
+            && all.repeats < all.deliveries / 4
+            && all.kinds.named().iter().all(|(_, times)| *times > 0);
         match worth {
             true => Ok(()),
             false => Err(format!("the runs prove too little: {self}")),
@@ -80,7 +81,11 @@ impl fmt::Display for Total {
             all.steps / 1_000_000,
             slowest.1,
             slowest.0,
-        )
+        )?;
+        let kinds = all.kinds.named().into_iter();
+        kinds
+            .map(|(name, times)| write!(f, ", {times} {name}"))
+            .collect()
     }
 }
 

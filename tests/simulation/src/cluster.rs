@@ -15,7 +15,6 @@ use embedded_broker::{Broker, ConnectionId};
 use fastrand::Rng;
 use protocol::{Instant, MessageQueue, RemotingCommand};
 
-use crate::Summary;
 use crate::assigned;
 use crate::broadcast::Host;
 use crate::clock::Agenda;
@@ -32,6 +31,7 @@ use crate::setup::{broker, group_configs};
 use crate::spoiled::Damage;
 use crate::swaps::Swaps;
 use crate::workload::Mood;
+use crate::{Kinds, Summary};
 
 /// Topics and their queues on each broker.
 pub(crate) const TOPICS: &[(&str, u32)] = &[("T1", 3), ("T2", 2)];
@@ -172,6 +172,7 @@ pub(crate) struct Cluster {
     config_seed: u64,
     next_message: u32,
     steps: u64,
+    pub(crate) kinds: Kinds,
 }
 
 impl Cluster {
@@ -230,6 +231,7 @@ impl Cluster {
             config_seed,
             next_message: 0,
             steps: 0,
+            kinds: Kinds::default(),
             random,
         };
         for (group, _) in GROUPS {
@@ -285,6 +287,7 @@ impl Cluster {
                 .sum(),
             seconds: self.now.since_origin().as_secs(),
             steps: self.steps,
+            kinds: self.kinds,
         })
     }
 

@@ -55,6 +55,7 @@ impl Cluster {
             return;
         }
         for queue in queues {
+            self.kinds.unlocked_in_drills += 1;
             let unlocked_at = self.now;
             let looks = Due::LooksForLock {
                 queue: queue.clone(),

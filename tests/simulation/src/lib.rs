@@ -53,6 +53,52 @@ pub struct Summary {
     pub seconds: u64,
     /// Things that happened.
     pub steps: u64,
+    /// Of those that are easily never reached.
+    pub kinds: Kinds,
+}
+
+/// How often what some checks are about has happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kinds {
+    /// Answers to pulls damaged on their way.
+    pub answers_damaged: u64,
+    /// Answers to pulls too large for whoever asked.
+    pub answers_too_large: u64,
+    /// Queues that went on somewhere else because somebody moved them.
+    pub seeks: u64,
+    /// Times that queues were given by hand.
+    pub assigns: u64,
+    /// Members that changed a filter.
+    pub filters_changed: u64,
+    /// Queues unlocked while a member came or went though all was well.
+    pub unlocked_in_drills: u64,
+    /// Runs of guests of pull tasks.
+    pub pull_task_runs: u64,
+}
+
+impl Kinds {
+    fn add(&mut self, other: &Self) {
+        self.answers_damaged += other.answers_damaged;
+        self.answers_too_large += other.answers_too_large;
+        self.seeks += other.seeks;
+        self.assigns += other.assigns;
+        self.filters_changed += other.filters_changed;
+        self.unlocked_in_drills += other.unlocked_in_drills;
+        self.pull_task_runs += other.pull_task_runs;
+    }
+
+    /// Each with its name for people.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("answers damaged", self.answers_damaged),
+            ("answers too large", self.answers_too_large),
+            ("seeks", self.seeks),
+            ("assigns", self.assigns),
+            ("filters changed", self.filters_changed),
+            ("queues unlocked in drills", self.unlocked_in_drills),
+            ("runs of pull tasks", self.pull_task_runs),
+        ]
+    }
 }
 
 impl Summary {
@@ -63,6 +109,7 @@ impl Summary {
         self.dead += other.dead;
         self.seconds += other.seconds;
         self.steps += other.steps;
+        self.kinds.add(&other.kinds);
     }
 }
 

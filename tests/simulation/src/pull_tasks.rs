@@ -284,6 +284,7 @@ impl Cluster {
         let Some(run) = self.members[member].guests.runs.remove(&id) else {
             return;
         };
+        self.kinds.pull_task_runs += 1;
         self.history.add(self.now, || {
             format!(
                 "{} the task of {} ends: {result:?}",

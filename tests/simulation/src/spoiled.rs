@@ -41,6 +41,7 @@ impl Cluster {
         if self.is(Weather::HugeAnswers) && answer.body.len() > 600 && self.random.u32(0..3) == 0 {
             self.history
                 .add(self.now, || "an answer is too large".to_owned());
+            self.kinds.answers_too_large += 1;
             self.agenda.at(self.now, Due::Closes { connection: id });
             return None;
         }
@@ -91,6 +92,7 @@ impl Cluster {
                 }
             }
         }
+        self.kinds.answers_damaged += 1;
         self.history.add(self.now, || {
             format!("{} {} is damaged for {group}", place.0, place.1)
         });

@@ -202,6 +202,7 @@ impl Cluster {
         });
         if changed.is_ok() {
             self.members[member].has_changed_filter = true;
+            self.kinds.filters_changed += 1;
         }
         let is_unread = matches!(changed, Err(ChangeSubscriptionError::UnknownTopic { .. }));
         let may_be_unread = self.swaps.lacks_topic || self.swaps.topic_back_at > Some(self.now);

@@ -4,8 +4,8 @@ use consumer::testing::PlantedBug;
 use simulation::History;
 use simulation::batch::attempt;
 
-/// Each is found in so many runs.
-const SEEDS_MAX: u64 = 300;
+/// Each is found in so many runs; when this was set, the latest at seed 8.
+const SEEDS_MAX: u64 = 40;
 
 #[test]
 fn every_planted_bug_is_found() {

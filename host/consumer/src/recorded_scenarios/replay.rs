@@ -28,9 +28,9 @@ use crate::request::{
 const PATIENCE: u64 = 40_000;
 /// An answer that Java got so shortly after is what we would have got: we are quicker to ask.
 const NEAR: u64 = 500;
-/// Header fields that say what kind of client asks (`ReqT`), that two runs never share, and those that only carry a progress that is
-/// compared as a whole.
-/// Of a send: its time and properties, with ids of the client's own.
+/// Header fields that are not compared: one says what kind of client asks (`ReqT`), others
+/// differ between any two runs, or carry a progress that is compared as a whole. `g` and
+/// `i` are those of a send: its time, and its properties with ids of the client's own.
 const NOT_COMPARED: [&str; 6] = ["ReqT", "subVersion", "commitOffset", "sysFlag", "g", "i"];
 
 /// A request of either side.

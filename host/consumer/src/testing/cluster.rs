@@ -14,6 +14,8 @@ use crate::request::{Request, RequestError, Response, SentMessage};
 pub struct Cluster {
     /// Queues of each topic, by broker name. A topic that is not here does not exist.
     pub topics: BTreeMap<String, Vec<(String, u32)>>,
+    /// Permissions of topics that may not be read and written (6).
+    pub perms: BTreeMap<String, i32>,
     /// Client ids that brokers list for every group.
     pub members: Vec<String>,
     /// What groups committed.
@@ -51,7 +53,10 @@ impl Cluster {
         let offset = |value| Some(Ok(Response::Offset(QueueOffset(value))));
         match request {
             Request::GetRouteInfo { topic } => Some(match self.topics.get(&**topic) {
-                Some(queues) => Ok(route(queues, &self.slaves, &self.masters_gone)),
+                Some(queues) => {
+                    let perm = self.perms.get(&**topic).copied().unwrap_or(6);
+                    Ok(route(queues, perm, &self.slaves, &self.masters_gone))
+                }
                 None => Err(refused(response_code::TOPIC_NOT_EXIST, "no route")),
             }),
             Request::HeartBeat { .. }
@@ -102,12 +107,13 @@ pub fn refused(code: i32, remark: &str) -> RequestError {
 /// A route over these brokers.
 fn route(
     queues: &[(String, u32)],
+    perm: i32,
     slaves: &BTreeMap<String, Address>,
     masters_gone: &BTreeSet<String>,
 ) -> Response {
     let queue_datas = queues.iter().map(|(broker_name, count)| QueueData {
         broker_name: broker_name.clone(),
-        perm: 6,
+        perm,
         read_queue_nums: *count,
         write_queue_nums: *count,
         topic_sys_flag: 0,

@@ -140,24 +140,29 @@ impl Harness {
         result
     }
 
-    /// A broker says that a group's members changed.
-    pub fn notify_members_changed(&mut self, group: &str) {
-        self.input(&format!("members of {group} changed"));
-        let header = NotifyConsumerIdsChangedRequestHeader {
-            consumer_group: group.to_owned(),
-        };
+    /// A broker asks something of us; `what` is for people.
+    pub fn asked(&mut self, what: &str, command: RemotingCommand) {
         let request = ServerRequest {
             id: ServerRequestId(0),
             from: Cluster::address("broker-a"),
-            command: RemotingCommand::request(40, header.encode()).oneway(),
+            command,
         };
-        self.client.handle_server_request(request, self.now);
-        self.drain();
+        self.does(what, |client, now| {
+            client.handle_server_request(request, now);
+        });
+    }
+
+    /// A broker says that a group's members changed.
+    pub fn notify_members_changed(&mut self, group: &str) {
+        let header = NotifyConsumerIdsChangedRequestHeader {
+            consumer_group: group.to_owned(),
+        };
+        let command = RemotingCommand::request(40, header.encode()).oneway();
+        self.asked(&format!("members of {group} changed"), command);
     }
 
     /// A broker passes an operator's reset on.
     pub fn reset_offsets(&mut self, group: &str, topic: &str, body: &str) {
-        self.input(&format!("reset offsets of {group} in {topic}: {body}"));
         let header = ResetOffsetRequestHeader {
             topic: topic.to_owned(),
             group: group.to_owned(),
@@ -167,13 +172,9 @@ impl Harness {
             offset: None,
         };
         let command = RemotingCommand::request(220, header.encode()).oneway();
-        let request = ServerRequest {
-            id: ServerRequestId(0),
-            from: Cluster::address("broker-a"),
-            command: command.with_body(body.to_owned()),
-        };
-        self.client.handle_server_request(request, self.now);
-        self.drain();
+        let command = command.with_body(body.to_owned());
+        let what = format!("reset offsets of {group} in {topic}: {body}");
+        self.asked(&what, command);
     }
 
     /// The oldest open work on local offsets is done as asked.

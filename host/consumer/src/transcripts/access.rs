@@ -1,6 +1,8 @@
 //! Wrong secrets and missing rights: told once, asked about rarely.
 
 use super::{config, group, messages, pull_with, pulling, queue, seconds, success};
+use crate::config::GroupConfig;
+use crate::pull_task::{PullTaskResult, PullerRequest, QueuePull};
 use crate::request::{Request, RequestError};
 use crate::testing::{Cluster, Harness, refused};
 
@@ -254,66 +256,86 @@ fn nobody_is_asked_for_a_second_look_where_nobody_lets_us_in() {
     assert!(requests <= 25, "{requests} in ten minutes");
 }
 
-fn next_run(t: &Harness) -> Option<usize> {
-    t.numbered_runs().next().map(|(run, _)| run)
+/// A group of pull tasks on so many queues.
+fn with_pull_tasks(queues: u32) -> Harness {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", queues)]);
+    let interval = GroupConfig::PULL_TASK_INTERVAL;
+    pull_with(&mut t, group("T1").pull_task_interval(interval));
+    t
+}
+
+/// The next run pulls, if there is one; which it is.
+fn next_run_pulls(t: &mut Harness) -> Option<usize> {
+    let (run, _) = t.numbered_runs().next()?;
+    let pull = QueuePull {
+        sub_expression: "*".to_owned(),
+        offset: protocol::QueueOffset(0),
+        max_messages: 32,
+    };
+    t.ask(run, PullerRequest::Pull(pull));
+    Some(run)
+}
+
+/// As a guest that takes no notice of errors.
+fn run_again() -> PullTaskResult {
+    PullTaskResult::NextRun { after: None }
 }
 
 #[test]
-fn runs_of_pull_tasks_ask_nothing_where_nobody_lets_us_in() {
-    use crate::config::GroupConfig;
-    use crate::pull_task::{PullTaskResult, PullerRequest, QueuePull};
-    let run_all = |t: &mut Harness| {
-        while let Some(run) = next_run(t) {
-            let pull = QueuePull {
-                sub_expression: "*".to_owned(),
-                offset: protocol::QueueOffset(0),
-                max_messages: 32,
-            };
-            t.ask(run, PullerRequest::Pull(pull));
-            // As a guest that takes no notice of errors.
-            let next = PullTaskResult::NextRun { after: None };
-            t.run_result(run, next);
-        }
-    };
-    let mut t = Harness::default();
-    t.topic("T1", &[("broker-a", 10)]);
-    pull_with(
-        &mut t,
-        group("T1").pull_task_interval(GroupConfig::PULL_TASK_INTERVAL),
-    );
+fn runs_of_pull_tasks_ask_seldom_where_nobody_lets_us_in_and_all_come_when_somebody_does() {
+    let mut t = with_pull_tasks(10);
     t.does("the connection is lost", |client, now| {
         client.handle_disconnected(&Cluster::address("broker-a"), now);
     });
-    let requests: usize = (0..600)
-        .map(|_| {
-            run_all(&mut t);
-            refuse(&mut t, 1)
-        })
-        .sum();
-    assert!(requests <= 50, "{requests} in ten minutes");
+    let mut requests = 0;
+    for _ in 0..600 {
+        while let Some(run) = next_run_pulls(&mut t) {
+            t.run_result(run, run_again());
+        }
+        requests += refuse(&mut t, 1);
+    }
+    assert!((15..=50).contains(&requests), "{requests} in ten minutes");
 
-    // One that takes our heartbeats, and refuses the pulls.
-    let mut t = Harness::default();
-    t.topic("T1", &[("broker-a", 1)]);
-    pull_with(
-        &mut t,
-        group("T1").pull_task_interval(GroupConfig::PULL_TASK_INTERVAL),
+    t.forget_transcript();
+    t.wait(seconds(31));
+    t.settle_but(&["PullMessage"]);
+    t.wait(seconds(1));
+    assert!(
+        t.transcript().contains("AccessGranted"),
+        "{}",
+        t.transcript()
     );
+    for _ in 0..10 {
+        let run = next_run_pulls(&mut t).expect("a run for each queue");
+        let pull = format!("PullMessage {} ", t.run(run).message_queue);
+        t.answer_found(&pull, &messages(0..1));
+        t.run_result(run, run_again());
+    }
+}
+
+#[test]
+fn a_pull_task_that_may_not_pull_runs_with_growing_pauses_and_as_before_once_it_may() {
+    // One that takes our heartbeats, and refuses the pulls.
+    let mut t = with_pull_tasks(1);
     let mut pulls = 0;
     for _ in 0..300 {
-        while let Some(run) = next_run(&t) {
-            let pull = QueuePull {
-                sub_expression: "*".to_owned(),
-                offset: protocol::QueueOffset(0),
-                max_messages: 32,
-            };
-            t.ask(run, PullerRequest::Pull(pull));
+        while let Some(run) = next_run_pulls(&mut t) {
             pulls += 1;
             t.answer("PullMessage T1", Err(wrong_secret()));
-            t.run_result(run, PullTaskResult::NextRun { after: None });
+            t.run_result(run, run_again());
         }
         t.wait(seconds(1));
         t.settle_but(&["PullMessage T1"]);
     }
     assert!((10..=17).contains(&pulls), "{pulls} pulls in five minutes");
+
+    t.wait(seconds(31));
+    t.settle();
+    for _ in 0..3 {
+        let run = next_run_pulls(&mut t).expect("a run");
+        t.answer_found("PullMessage T1", &messages(0..1));
+        t.run_result(run, run_again());
+        t.wait(GroupConfig::PULL_TASK_INTERVAL);
+    }
 }

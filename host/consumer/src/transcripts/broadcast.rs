@@ -226,8 +226,7 @@ fn reset_before_they_are_read() -> (Harness, GroupId) {
     }
     let group = t.subscribe(config(broadcasting("T1")));
     t.settle_but(&["local offsets"]);
-    let body = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:7}}"#;
-    t.reset_offsets("G1", "T1", body);
+    t.reset_offsets("G1", "T1", &reset_to(7));
     t.load_local_offsets(Err(failure("permission denied")));
     t.wait(Duration::from_millis(4_900));
     t.settle_but(&["local offsets"]);

@@ -4,12 +4,16 @@ use super::*;
 use crate::config::ConsumeFromWhere;
 
 const DEAD: &str = "%DLQ%G9";
+const DEAD_QUEUE: &str = "%DLQ%G9@broker-a:0";
 
 #[test]
 fn dead_letters_are_read_from_the_oldest_on_once_their_topic_may_be_read() {
     let mut t = Harness::default();
+    t.topic(DEAD, &[("broker-a", 1)]);
     // Brokers make the topic without the right to read it.
-    t.topic(DEAD, &[("broker-a", 0)]);
+    t.cluster.perms.insert(DEAD.to_owned(), 2);
+    let place = queue(DEAD_QUEUE);
+    t.cluster.offsets.insert(place.clone(), (3, 13));
     let builder = group(DEAD).consume_from_where(ConsumeFromWhere::FirstOffset);
     t.subscribe(config(builder));
     t.settle();
@@ -27,10 +31,13 @@ fn dead_letters_are_read_from_the_oldest_on_once_their_topic_may_be_read() {
         "{reasons:?}"
     );
 
+    assert!(
+        !t.transcript().contains(DEAD_QUEUE),
+        "nothing is asked of it"
+    );
+
     // An operator allows it.
-    t.topic(DEAD, &[("broker-a", 1)]);
-    let place = queue("%DLQ%G9@broker-a:0");
-    t.cluster.offsets.insert(place.clone(), (3, 13));
+    t.cluster.perms.clear();
     for _ in 0..31 {
         t.wait(seconds(1));
         t.settle_but(&["PullMessage"]);

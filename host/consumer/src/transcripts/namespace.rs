@@ -4,9 +4,8 @@ use super::*;
 use crate::client::SubscribeError;
 use crate::config::AllocateMessageQueueStrategy;
 use crate::pause::PauseError;
-use crate::request::{ServerRequest, ServerRequestId};
 use crate::subscriptions::ChangeSubscriptionError;
-use crate::testing::{CLIENT_ID, Cluster, stored};
+use crate::testing::{CLIENT_ID, stored};
 use crate::{SeekForward, SeekTo};
 use protocol::RemotingCommand;
 use protocol::header::{
@@ -22,17 +21,6 @@ fn in_namespace() -> Harness {
     t
 }
 
-fn ask(t: &mut Harness, command: RemotingCommand) {
-    let request = ServerRequest {
-        id: ServerRequestId(7),
-        from: Cluster::address("broker-a"),
-        command,
-    };
-    t.does("a question", |client, now| {
-        client.handle_server_request(request, now);
-    });
-}
-
 #[test]
 fn a_message_that_is_consumed_directly_reaches_its_listener() {
     let mut t = in_namespace();
@@ -45,10 +33,8 @@ fn a_message_that_is_consumed_directly_reaches_its_listener() {
         ..ConsumeMessageDirectlyResultRequestHeader::default()
     };
     let body = stored(&TestMessage::new("ns%T1", 77));
-    ask(
-        &mut t,
-        RemotingCommand::request(309, header.encode()).with_body(body),
-    );
+    let command = RemotingCommand::request(309, header.encode()).with_body(body);
+    t.asked("consume it", command);
     let call = t.calls().next().expect("a call");
     assert_eq!(&*call.consumer_group, "G1");
     assert_eq!(&*call.topic, "T1");
@@ -65,7 +51,8 @@ fn who_completes_the_running_info_knows_the_group_by_its_own_name() {
         client_id: CLIENT_ID.to_owned(),
         jstack_enable: None,
     };
-    ask(&mut t, RemotingCommand::request(307, header.encode()));
+    let command = RemotingCommand::request(307, header.encode());
+    t.asked("how is G1?", command);
     let told = t.transcript().contains("  running info of G1\n");
     assert!(told, "{}", t.transcript());
 }

@@ -372,8 +372,6 @@ fn queues_take_turns_with_one_call_each() {
     check("orderly_turns", &t);
 }
 
-const RESET: &str = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
-
 #[test]
 fn a_lock_is_given_back_though_the_queue_was_reset_since() {
     let (mut t, id) = pulling(orderly(true));
@@ -385,7 +383,7 @@ fn a_lock_is_given_back_though_the_queue_was_reset_since() {
         2,
     );
     t.comment("a young pull carries an offset: the new assignment waits, without a lock yet");
-    t.reset_offsets("G1", "T1", RESET);
+    t.reset_offsets("G1", "T1", &reset_to(1));
     t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
     t.settle();
     assert!(
@@ -402,7 +400,7 @@ fn the_commit_before_a_reset_is_waited_for_though_the_lock_was_lost_since() {
     ends(&mut t, 1, done());
     t.wait(seconds(5));
     t.request("UpdateConsumerOffset T1@broker-a:0 to 2");
-    t.reset_offsets("G1", "T1", RESET);
+    t.reset_offsets("G1", "T1", &reset_to(1));
     let but = ["PullMessage", "UpdateConsumerOffset T1"];
     t.settle_but(&but);
     t.comment("the lock is lost before the old commit is answered");

@@ -175,11 +175,10 @@ fn a_drain_waits_for_the_last_commit_of_a_queue_that_is_given_back() {
 
 #[test]
 fn a_drain_waits_for_a_call_whose_assignment_has_ended() {
-    let reset = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
     for scope in [PauseScope::Group, PauseScope::Topic("T1".into())] {
         let (mut t, id) = pulling(group("T1"));
         t.answer_found("PullMessage T1", &messages(0..3));
-        t.reset_offsets("G1", "T1", reset);
+        t.reset_offsets("G1", "T1", &reset_to(1));
         scoped(&mut t, id, &scope, PauseKind::Drain);
         t.settle();
         t.wait(seconds(2));
@@ -213,9 +212,8 @@ fn a_drain_does_not_wait_for_a_queue_that_cannot_begin() {
 
 #[test]
 fn a_drain_waits_until_an_operators_word_is_stored() {
-    let reset = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T1"}:1}}"#;
     let (mut t, id) = pulling(group("T1"));
-    t.reset_offsets("G1", "T1", reset);
+    t.reset_offsets("G1", "T1", &reset_to(1));
     drain(&mut t, id);
     t.answer("UpdateConsumerOffset T1", Err(RequestError::Timeout));
     assert!(!is_drained(&t), "{}", t.transcript());

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::listener::MessageOutcome;
-use crate::request::{ServerRequest, ServerRequestId};
-use crate::testing::{CLIENT_ID, Cluster, stored};
+use crate::testing::{CLIENT_ID, stored};
 use bytes::Bytes;
 use protocol::header::{
     ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
@@ -15,49 +14,28 @@ use protocol::{ExtFields, RemotingCommand};
 fn requests_of_brokers_are_served_or_refused() {
     let (mut t, _) = pulling(group("T1"));
     t.shows_bodies = true;
-    let mut ask = |what: &str, command: RemotingCommand| {
-        let request = ServerRequest {
-            id: ServerRequestId(1),
-            from: Cluster::address("broker-a"),
-            command,
-        };
-        t.does(what, |client, now| {
-            client.handle_server_request(request, now);
-        });
-    };
     let header = GetConsumerStatusRequestHeader {
         topic: "T1".to_owned(),
         group: "G1".to_owned(),
         client_addr: None,
     };
-    ask(
+    t.asked(
         "offsets of T1?",
         RemotingCommand::request(221, header.encode()),
     );
-    ask(
+    t.asked(
         "a question without its header",
         RemotingCommand::request(221, ExtFields::default()),
     );
-    ask(
+    t.asked(
         "a reply to a request",
         RemotingCommand::request(326, ExtFields::default()),
     );
-    ask(
+    t.asked(
         "nonsense, one-way",
         RemotingCommand::request(9999, ExtFields::default()).oneway(),
     );
     check("server_request", &t);
-}
-
-fn ask(t: &mut Harness, what: &str, command: RemotingCommand) {
-    let request = ServerRequest {
-        id: ServerRequestId(7),
-        from: Cluster::address("broker-a"),
-        command,
-    };
-    t.does(what, |client, now| {
-        client.handle_server_request(request, now);
-    });
 }
 
 fn running_info(group: &str) -> RemotingCommand {
@@ -78,10 +56,9 @@ fn a_group_says_how_it_is_doing() {
     t.answer_found("PullMessage T1", &messages(3..5));
     t.forget_transcript();
     t.shows_bodies = true;
-    ask(&mut t, "how is G1?", running_info("G1"));
-    ask(&mut t, "how is G9?", running_info("G9"));
-    ask(
-        &mut t,
+    t.asked("how is G1?", running_info("G1"));
+    t.asked("how is G9?", running_info("G9"));
+    t.asked(
         "a question without its header",
         RemotingCommand::request(307, ExtFields::default()),
     );
@@ -109,11 +86,7 @@ fn one_message_is_consumed_directly_and_nothing_else_comes_of_it() {
     let message = TestMessage::new("T1", 77);
     for group in ["G1", "G9"] {
         let body = stored(&message);
-        ask(
-            &mut t,
-            &format!("consume 77 with {group}"),
-            directly(group, body),
-        );
+        t.asked(&format!("consume 77 with {group}"), directly(group, body));
     }
     t.skip(Duration::from_millis(12));
     t.result(2, success());
@@ -129,26 +102,22 @@ fn one_message_is_consumed_directly_and_nothing_else_comes_of_it() {
         }]),
     ];
     for (call, status) in (3..).zip(results) {
-        ask(&mut t, "again", directly("G1", stored(&message)));
+        t.asked("again", directly("G1", stored(&message)));
         t.result(call, ConsumeResult::Concurrently(status));
     }
     t.comment("a listener that breaks is one that throws, with its reason");
-    ask(&mut t, "again", directly("G1", stored(&message)));
+    t.asked("again", directly("G1", stored(&message)));
     let reason = "trap: unreachable".into();
     t.result(6, ConsumeResult::Failed { reason });
     t.comment("what is no message");
     for body in [&b""[..], b"nonsense", &[0; 200]] {
-        ask(
-            &mut t,
-            "broken",
-            directly("G1", Bytes::copy_from_slice(body)),
-        );
+        t.asked("broken", directly("G1", Bytes::copy_from_slice(body)));
     }
     let mut damaged = TestMessage::new("T1", 78);
     damaged.wrong_crc = true;
-    ask(&mut t, "damaged", directly("G1", stored(&damaged)));
+    t.asked("damaged", directly("G1", stored(&damaged)));
     t.comment("killed with its group");
-    ask(&mut t, "again", directly("G1", stored(&message)));
+    t.asked("again", directly("G1", stored(&message)));
     t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
     t.result(7, ConsumeResult::NotFinished);
     t.result(1, success());
@@ -163,7 +132,7 @@ fn few_messages_are_consumed_directly_at_once_and_none_that_nobody_waits_for() {
     t.shows_events = false;
     let message = TestMessage::new("T1", 77);
     for _ in 0..30 {
-        ask(&mut t, "consume 77", directly("G1", stored(&message)));
+        t.asked("consume 77", directly("G1", stored(&message)));
     }
     assert_eq!(t.calls().count(), 4);
     let busy = t.transcript().matches("too many messages").count();
