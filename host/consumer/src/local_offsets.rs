@@ -393,10 +393,11 @@ impl Client {
         }
     }
 
-    /// Once for each row of failures.
+    /// Once for each row of failures with the same reason.
     fn tell_local_problem(&mut self, epoch: Epoch, reason: String, last: bool) {
         if let Some(group) = self.groups.get_mut(epoch) {
-            let told = group.local.problem.replace(reason.clone()).is_some();
+            let told = group.local.problem.as_ref() == Some(&reason);
+            group.local.problem = Some(reason.clone());
             if !told || last {
                 self.events.push_back(Event::LocalOffsetsFailed {
                     consumer_group: Arc::clone(&group.name),

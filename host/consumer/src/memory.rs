@@ -132,6 +132,11 @@ impl Client {
         memory.common_bytes_max = memory.bytes_max - memory.share_bytes * groups;
         let held = self.groups.iter().map(|(_, group)| group.memory.held_bytes);
         memory.common_bytes = held.map(|bytes| memory.beyond_share(bytes)).sum();
+        // Whoever waits may have room now, though nobody has given anything back.
+        if let Some(&group) = memory.waiting.front() {
+            memory.overdraft_ended = true;
+            memory.given_back.push(group);
+        }
     }
 
     /// An answer is held from now on.
@@ -295,7 +300,7 @@ impl Client {
         let after = held + asked + u64::from(group.config.pull_batch_size_in_bytes());
         let may_be_first = held + asked == 0 && !memory.is_overdrawn();
         let max = group.config.buffer_bytes();
-        max.is_none_or(|max| held == 0 || below(held, asked, max))
+        max.is_none_or(|max| held + asked == 0 || below(held, asked, max))
             && (may_be_first
                 || after <= memory.share_bytes
                 || below(memory.common_bytes, common_asked, memory.common_bytes_max))

@@ -50,6 +50,12 @@ pub(crate) struct CommitState {
     contest: Contest,
     /// Refusals in a row to tell us.
     look_refusals: u32,
+    /// The next confirmation is not believed: it may be of the group's first offset of the
+    /// topic. RocketMQ's broker makes the table for these without a lock, so of first
+    /// offsets that come at once one may be confirmed and lost.
+    doubts_next: bool,
+    /// It is told once more, confirmed or not.
+    is_repeated: bool,
 }
 
 impl CommitState {
@@ -78,12 +84,30 @@ impl CommitState {
         self.confirmed = Some(offset);
     }
 
+    /// The start of an assignment of which nothing was stored, and this is by now: it is
+    /// told once more in a while, see `doubts_next`.
+    fn begin_chosen(&mut self, offset: QueueOffset) {
+        self.begin(offset);
+        self.is_repeated = true;
+    }
+
+    /// What the broker does not know, or is told once more. With others in the group what
+    /// it knows was looked up.
+    fn to_be_told(&self) -> Option<QueueOffset> {
+        let repeats = self.is_repeated && self.contest == Contest::Alone;
+        self.unconfirmed().or(self.finished.filter(|_| repeats))
+    }
+
     /// Says where it stands, also back; returns where it stood.
     fn set(&mut self, offset: QueueOffset) -> Option<QueueOffset> {
         let before = self.finished.replace(offset);
+        if before.is_none() {
+            self.doubts_next = true;
+        }
         if before > self.finished {
             // Whatever the broker has, it is not this.
             self.confirmed = None;
+            self.contest = Contest::Alone;
         }
         before
     }
@@ -100,8 +124,10 @@ impl CommitState {
     /// The broker has stored this.
     pub(crate) fn confirm(&mut self, offset: QueueOffset) {
         self.failing = false;
+        self.is_repeated = false;
+        let is_doubted = std::mem::take(&mut self.doubts_next);
         // Beyond only when it was set back since it was sent.
-        if Some(offset) <= self.finished {
+        if !is_doubted && Some(offset) <= self.finished {
             self.confirmed = self.confirmed.max(Some(offset));
         }
     }
@@ -138,7 +164,7 @@ impl CommitState {
     }
 
     /// What a slave said may be old.
-    fn look_at_master(&mut self, now: Instant) {
+    pub(crate) fn look_at_master(&mut self, now: Instant) {
         if !self.contest.is_open() {
             self.contest(now);
         }
@@ -200,6 +226,14 @@ impl Client {
         self.offset_changed(epoch, now);
     }
 
+    /// What the broker was told may be lost; it is to hear of it again.
+    fn tell_again(&mut self, epoch: Epoch, now: Instant) {
+        if let Some(queue) = self.queues.get_mut(epoch) {
+            queue.commit.is_repeated = true;
+        }
+        self.offset_changed(epoch, now);
+    }
+
     /// The broker is to hear of it.
     fn offset_changed(&mut self, epoch: Epoch, now: Instant) {
         let Some(queue) = self.queues.get_mut(epoch) else {
@@ -236,7 +270,10 @@ impl Client {
             self.look_before_commit(epoch, now);
             return true;
         }
-        let Some(offset) = queue.commit.unconfirmed() else {
+        if queue.commit.request.is_some() {
+            return true;
+        }
+        let Some(offset) = queue.commit.to_be_told() else {
             queue.commit.listed = false;
             return false;
         };
@@ -246,9 +283,6 @@ impl Client {
             let (group, queue) = (queue.group, queue.queue.clone());
             self.note_local_offset(group, queue, offset);
             self.store_local_offsets_soon(group);
-            return true;
-        }
-        if queue.commit.request.is_some() {
             return true;
         }
         let (group, broker, queue) = (queue.group, queue.broker, queue.queue.clone());

@@ -9,6 +9,7 @@ mod consume;
 mod dead_letters;
 mod flow_control;
 mod lock_hand_over;
+mod lost_commits;
 mod namespace;
 mod orderly;
 mod pause;

@@ -64,7 +64,8 @@ impl Client {
     /// the broker's lock for it; and a guest that sets its offset itself may set it back.
     pub(super) fn is_shared(&self, group: Epoch) -> bool {
         self.groups.get(group).is_some_and(|group| {
-            group.rebalance.members.len() > 1
+            // Of a member beside us with our id only the clash is seen.
+            (group.rebalance.members.len() > 1 || group.rebalance.identity_clash)
                 && group.config.mode() == ConsumeMode::Concurrently
                 && group.config.pull_task_interval().is_none()
                 && !group.is_broadcasting()
@@ -148,10 +149,18 @@ impl Client {
             };
             // What is to be asked of its master stays so, and is asked, whether or not
             // there is anything to commit.
-            if !queue.commit.contest.is_open() {
-                queue.commit.contest = Contest::Alone;
-            } else if queue.commit.list() {
-                self.changed_offsets.push(epoch);
+            if queue.commit.contest.is_open() {
+                self.offset_changed(epoch, now);
+                continue;
+            }
+            queue.commit.contest = Contest::Alone;
+            let group = self.groups.get(queue.group);
+            // With others a queue may have another owner by now, and has its lock or its
+            // guest to say so; what pulls carry is told then, and nothing else.
+            if group
+                .is_some_and(|group| group.rebalance.members.len() <= 1 && !group.is_broadcasting())
+            {
+                self.tell_again(epoch, now);
             }
         }
         for epoch in contested {

@@ -15,7 +15,7 @@ use crate::client::{Client, Purpose};
 use crate::config::ConsumeFromWhere;
 use crate::epoch::Epoch;
 use crate::event::{Event, StartPolicy};
-use crate::group::Phase;
+use crate::group::{ConsumerGroup, Phase};
 use crate::planted_bugs::PlantedBug;
 use crate::pull::Pull;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
@@ -338,15 +338,25 @@ impl Client {
         queue.failure_told = false;
         queue.last_error = None;
         queue.next_offset = offset;
-        queue.commit.begin(offset);
+        let group = self.groups.get(queue.group);
+        let is_stored_elsewhere = group.is_some_and(ConsumerGroup::is_broadcasting);
+        let is_new_to_broker = policy != StartPolicy::Committed && !is_stored_elsewhere;
+        if is_new_to_broker {
+            queue.commit.begin_chosen(offset);
+        } else {
+            queue.commit.begin(offset);
+        }
         queue.phase = Phase::Pulling(Pull::Due);
-        if let Some(group) = self.groups.get(queue.group) {
+        if let Some(group) = group {
             self.events.push_back(Event::QueueStarted {
                 consumer_group: Arc::clone(&group.name),
                 queue: queue.queue.clone(),
                 offset,
                 policy,
             });
+        }
+        if is_new_to_broker {
+            self.offset_changed(epoch, now);
         }
         let is_task = self.queues.get(epoch).is_some_and(|queue| {
             let group = self.groups.get(queue.group);

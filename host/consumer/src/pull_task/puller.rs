@@ -265,9 +265,10 @@ impl Client {
                 Ok(PullerAnswer::ConsumeOffset(None))
             }
             (Ok(Response::ConsumerOffset(None)), None) => Err(none_on_a_slave().into()),
-            (Ok(Response::ConsumerOffset(Some(offset))), None) => Ok(PullerAnswer::ConsumeOffset(
-                Some(self.offset_fetched(epoch, offset)),
-            )),
+            (Ok(Response::ConsumerOffset(Some(offset))), None) => {
+                let offset = self.offset_fetched(epoch, offset, is_master, now);
+                Ok(PullerAnswer::ConsumeOffset(Some(offset)))
+            }
             (Ok(_), _) => Err(QueuePullerError::Broker(RequestError::Malformed {
                 reason: "an answer to another question".to_owned(),
             })),
@@ -281,13 +282,23 @@ impl Client {
     }
 
     /// The memory of an offset begins with what the broker has, unless the guest was first.
-    fn offset_fetched(&mut self, epoch: Epoch, offset: QueueOffset) -> QueueOffset {
+    fn offset_fetched(
+        &mut self,
+        epoch: Epoch,
+        offset: QueueOffset,
+        is_master: bool,
+        now: Instant,
+    ) -> QueueOffset {
         self.note_step_back(epoch, offset);
         let Some(queue) = self.queues.get_mut(epoch) else {
             return offset;
         };
         if queue.commit.finished().is_none() {
             queue.commit.begin(offset);
+            // A slave may be behind its master: it is looked at before the first commit.
+            if !is_master {
+                queue.commit.look_at_master(now);
+            }
         }
         queue.commit.finished().unwrap_or(offset)
     }

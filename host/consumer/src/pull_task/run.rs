@@ -2,9 +2,10 @@
 //! of a run.
 //!
 //! A queue's runs come one after the other; the next one is set when the last has ended,
-//! however it ended, later when the broker does not let us pull. A queue that is given back loses its task between two runs: a run
-//! under way ends in its own time, finds its puller dead and is followed by none. Should
-//! the queue come back meanwhile, its new task waits for that end.
+//! however it ended, later when the broker does not let us pull. A queue that is given back
+//! loses its task between two runs: a run under way ends in its own time, finds its puller
+//! dead and is followed by none. Should the queue come back meanwhile, its new task waits
+//! for that end.
 //!
 //! RocketMQ: `MQPullConsumerScheduleService#PullTaskImpl`.
 

@@ -72,9 +72,13 @@ impl GroupStatus {
         if let Some(client_id) = clash {
             reasons.push(Reason::new(
                 Cause::ClientIdClash,
-                format!("another client has our id {client_id}, both consume the same queues"),
-                "",
-                "start one of the two again: every start makes an id of its own",
+                format!(
+                    "our id {client_id} stands twice in the group: another client has it, and \
+                     both consume the same queues, or a connection that we have lost"
+                ),
+                "a lost connection is forgotten by the broker after two minutes",
+                "if it stays, start one of the two clients again: every start makes an id of \
+                 its own",
             ));
         }
         let held = self.topics.iter().any(|topic| !topic.queues.is_empty());

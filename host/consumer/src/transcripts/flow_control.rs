@@ -321,3 +321,46 @@ fn whatever_the_sizes_memory_is_bounded_and_nobody_starves() {
         }
     }
 }
+
+#[test]
+fn a_group_that_holds_nothing_asks_for_no_more_than_its_bound() {
+    // Given a group that may hold one answer, and eight queues that have one each.
+    let one = batch(&messages(0..1)).bytes() as u64;
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 8)]);
+    pull_with(&mut t, group("T1").buffer_bytes(one));
+    for id in 0..8 {
+        t.answer_found(&format!("PullMessage T1@broker-a:{id}"), &messages(0..1));
+    }
+    assert_eq!(pulled(&t), [] as [String; 0], "{}", t.transcript());
+    // When the one is consumed, then one is pulled, not eight of which seven are in vain.
+    end_call(&mut t, "T1");
+    assert_eq!(pulled(&t).len(), 1, "{}", t.transcript());
+}
+
+#[test]
+fn a_group_that_waits_goes_on_when_another_group_leaves() {
+    // Given a group whose call hangs with more than the common half, as the first may,
+    let one = batch(&messages(0..1)).bytes() as u64;
+    let mut t = Harness::new(|config| config.buffer_bytes = 8 * one);
+    for topic in ["T1", "T2", "T3"] {
+        t.topic(topic, &[("broker-a", 1)]);
+    }
+    pull_with(&mut t, group("T1"));
+    pull_with(&mut t, tagged_group_named("G2", "T2"));
+    let third = pull_with(&mut t, tagged_group_named("G3", "T3"));
+    t.answer_found("PullMessage T1", &messages(0..6));
+    // and one that holds nothing, whose answer is more than its share.
+    let two = [TestMessage::new("T2", 0), TestMessage::new("T2", 1)];
+    t.answer_found("PullMessage T2", &two);
+    let is_pulled = |t: &Harness| {
+        let mut lines = t.open_requests().into_iter();
+        lines.any(|line| line.contains("PullMessage T2"))
+    };
+    assert!(!is_pulled(&t), "{}", t.transcript());
+    // When the third leaves, its share is divided, and the hanging one is over no bound.
+    t.does("unsubscribe", |client, now| client.unsubscribe(third, now));
+    t.settle_but(&["PullMessage"]);
+    // Then the second is pulled again.
+    assert!(is_pulled(&t), "{}", t.transcript());
+}

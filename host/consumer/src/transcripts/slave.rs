@@ -1,6 +1,7 @@
 //! Offsets between a master and its slave, which has them from a while ago or not at all.
 
 use super::*;
+use crate::pull_task::PullerRequest;
 use crate::request::{RequestError, Response};
 use crate::testing::Cluster;
 
@@ -87,6 +88,27 @@ fn what_a_slave_said_is_not_committed_over_what_the_master_has() {
     t.result(2, success());
     all_answer(&mut t, 6);
     assert_eq!(t.cluster.committed[&queue(T1)], 12);
+}
+
+#[test]
+fn what_a_slave_told_a_pull_task_is_not_committed_over_what_the_master_has() {
+    let mut t = beside_a_slave();
+    t.cluster.committed.insert(queue(T1), 5);
+    let interval = GroupConfig::PULL_TASK_INTERVAL;
+    t.subscribe(config(group("T1").pull_task_interval(interval)));
+    master_is_silent(&mut t, 5);
+    t.ask(1, PullerRequest::FetchConsumeOffset);
+    master_is_silent(&mut t, 1);
+    t.ask(1, PullerRequest::UpdateConsumeOffset(QueueOffset(7)));
+    master_is_silent(&mut t, 10);
+    // It had more.
+    t.cluster.committed.insert(queue(T1), 9);
+    all_answer(&mut t, 30);
+    assert_eq!(t.cluster.committed[&queue(T1)], 9, "{}", t.transcript());
+    // What the guest sets back on purpose is.
+    t.ask(1, PullerRequest::UpdateConsumeOffset(QueueOffset(2)));
+    all_answer(&mut t, 6);
+    assert_eq!(t.cluster.committed[&queue(T1)], 2, "{}", t.transcript());
 }
 
 #[test]
