@@ -82,10 +82,8 @@ impl fmt::Display for Total {
             slowest.1,
             slowest.0,
         )?;
-        let kinds = all.kinds.named().into_iter();
-        kinds
-            .map(|(name, times)| write!(f, ", {times} {name}"))
-            .collect()
+        let mut kinds = all.kinds.named().into_iter();
+        kinds.try_for_each(|(name, times)| write!(f, ", {times} {name}"))
     }
 }
 
