@@ -15,9 +15,13 @@ use interop::java;
 /// Generous: the machine may be compiling beside us.
 const BOUND: Duration = Duration::from_secs(180);
 /// Brokers keep a lock for a minute whose owner says nothing: whoever goes on sooner was
-/// told. On a quiet machine it takes 0.3 s from Java to mqlet, and 1 to 1.5 s from mqlet to
-/// Java, which waits for its own timers.
+/// told. On a quiet machine it takes 0.3 s from Java to mqlet.
 const HANDED_OVER: Duration = Duration::from_secs(20);
+/// From mqlet to Java it takes 1 to 1.5 s, and now and then 30 s more: when Java rebalances
+/// while its first heartbeat is under way, it sends none for the new version of its
+/// subscription ("lock heartBeat, but failed"), and brokers refuse its pulls as not the
+/// latest until the next.
+const HANDED_TO_JAVA: Duration = Duration::from_secs(45);
 const QUEUES: u32 = 4;
 const COUNT: u32 = 4_000;
 
@@ -120,7 +124,11 @@ fn java_and_mqlet_share_an_orderly_group_and_every_queue_stays_in_order() {
             if pair[0].owner != pair[1].owner {
                 handed_over += 1;
                 let waited = pair[1].at - pair[0].at;
-                assert!(waited < HANDED_OVER, "queue {queue} waited for {waited:?}");
+                let bound = match pair[1].owner {
+                    MQLET => HANDED_OVER,
+                    _ => HANDED_TO_JAVA,
+                };
+                assert!(waited < bound, "queue {queue} waited for {waited:?}");
             }
         }
     }
