@@ -5,8 +5,10 @@
 //! is killed, the call that runs is gone at once, and what the calls before it came to
 //! stands.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
@@ -37,6 +39,19 @@ impl Ending {
     /// Runs some work, to its end or to that of the revision. Work that has ended is
     /// never thrown away.
     pub(crate) async fn cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        if self.is_killed.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut work = pin!(work);
+        // Most calls are over with their first poll: then nobody need wait for a kill,
+        // which costs more than the rest of this function.
+        let done = poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        if let Some(done) = done.await {
+            return Some(done);
+        }
         let mut killed = pin!(self.killed.notified());
         // Before looking, so that a kill between the two is not missed.
         killed.as_mut().enable();
