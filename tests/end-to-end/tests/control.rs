@@ -320,7 +320,7 @@ fn a_default_place_that_is_too_long_costs_the_socket_and_not_the_host() {
     let folder = ledger(broker.namesrv_addr());
     let long = "x".repeat(120);
     let mut host = folder.run(&["--state-dir", &long]);
-    let line = host.wait_for_line("do not reach this host", BOUND);
+    let line = host.wait_for_line("no command reaches this host", BOUND);
     assert!(line.contains("the system allows 103"), "{line}");
     wait_for_deliveries(&host, 1);
     let socket = format!("{long}/control.sock");
