@@ -21,6 +21,7 @@ use tracing::warn;
 
 use crate::config::HostConfig;
 use crate::config::connection::ConnectionConfig;
+use crate::failures::Failures;
 use crate::telemetry::Telemetry;
 
 /// What is left of a plugin when its client has stopped: no calls, guests to shut down.
@@ -43,6 +44,7 @@ pub(crate) struct Tenant {
     name: Arc<str>,
     driver: Driver,
     runner: RunnerConfig,
+    failures: Failures,
 }
 
 /// A cluster, and how much of the host it may use.
@@ -124,19 +126,21 @@ impl App {
         config.drain_timeout = self.host.drain_timeout;
         config.local_offsets = local_offsets;
         let driver = Driver::start(config, self.telemetry.driver_observer(&name));
+        let failures = Failures::default();
         let runner = RunnerConfig {
             engine: self.engine.clone(),
             cache: Arc::clone(&self.cache),
             producer: driver.producer(),
             drain_timeout: self.host.drain_timeout,
             observer: self.telemetry.plugin_observer(&name),
-            wasm_observer: self.telemetry.wasm_observer(&name),
+            wasm_observer: failures.keeping(self.telemetry.wasm_observer(&name)),
             loads: Arc::clone(&self.loads),
         };
         Tenant {
             name,
             driver,
             runner,
+            failures,
         }
     }
 }
@@ -150,6 +154,11 @@ impl Tenant {
     /// The tenant's client.
     pub(crate) fn driver(&self) -> &Driver {
         &self.driver
+    }
+
+    /// The failed calls of its plugins that are remembered.
+    pub(crate) fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// A plugin without a revision.

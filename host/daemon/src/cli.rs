@@ -87,6 +87,7 @@ pub(crate) enum Command {
     Drain(commands::pause::DrainArguments),
     Resume(commands::pause::ResumeArguments),
     Seek(commands::seek::SeekArguments),
+    Failures(commands::failures::FailuresArguments),
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.

@@ -25,6 +25,8 @@ pub(crate) mod pause;
 
 pub(crate) mod seek;
 
+pub(crate) mod failures;
+
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -50,5 +52,6 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Drain(arguments) => pause::drain(&global, &arguments, &mut output),
         Command::Resume(arguments) => pause::resume(&global, &arguments, &mut output),
         Command::Seek(arguments) => seek::execute(&global, &arguments, &mut output),
+        Command::Failures(arguments) => failures::execute(&global, &arguments, &mut output),
     }
 }

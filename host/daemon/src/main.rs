@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod control;
 mod exit;
+mod failures;
 mod identity;
 mod message_json;
 mod output;

@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::component::{ComponentProblem, ListenerKind};
-use crate::event::FailureRecord;
+use crate::failure::FailureRecord;
 
 /// The engine cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! Every fact of this crate that a log line, a metric or a test may want. One event for
 //! a call or a change of state, never for a message.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::MessageQueue;
 
 use crate::component::ListenerKind;
+use crate::failure::FailureRecord;
 
 /// Gets every event, in the thread where it happens: it must not block.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
@@ -48,7 +48,7 @@ pub enum Event {
     /// A call of the guest came back.
     CallFinished(CallReport),
     /// A call of the guest failed, or making an instance for one: the one record of it.
-    CallFailed(Box<FailureRecord>),
+    CallFailed(Arc<FailureRecord>),
     /// A call was dropped while it ran: the host stops, or the queue is gone.
     CallKilled {
         /// The plugin.
@@ -159,137 +159,6 @@ pub enum AnswerProblem {
         /// What was returned: `commit` or `rollback`.
         status: &'static str,
     },
-}
-
-/// What was running.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
-    /// Making the instance: start functions, global initialisers.
-    Instantiate,
-    /// `lifecycle.init`.
-    Init,
-    /// `consume-message`.
-    Call,
-    /// `do-pull-task`.
-    PullTask,
-    /// `lifecycle.shutdown`.
-    Shutdown,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Instantiate => "instantiate",
-            Self::Init => "init",
-            Self::Call => "consume-message",
-            Self::PullTask => "do-pull-task",
-            Self::Shutdown => "shutdown",
-        })
-    }
-}
-
-/// Why a call failed. `Display` is for people.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FailureKind {
-    /// The guest trapped: `unreachable`, a panic, an access out of bounds.
-    #[error("trap: {0}")]
-    Trap(String),
-    /// It called `exit`.
-    #[error("it called exit({0}); a listener returns")]
-    Exit(i32),
-    /// Recursion too deep.
-    #[error("its stack ran out ({0} KiB); recursion without end?")]
-    StackOverflow(usize),
-    /// Linear memories over `memory`.
-    #[error("it needs more memory than limits.memory = {0} bytes")]
-    Memory(u64),
-    /// Tables over `table_elements`.
-    #[error("it needs more than limits.table_elements = {0}")]
-    Tables(usize),
-    /// A transfer over `host_memory`, a resource table that is full, a random number
-    /// that is too long.
-    #[error("host limit: {0}")]
-    HostLimit(String),
-    /// CPU time over `compute_time`.
-    #[error("it computed for more than {0:?}")]
-    ComputeTime(Duration),
-    /// Wall clock over `consume_timeout` (`init_time` while an instance is made).
-    #[error("it took more than {0:?}")]
-    Timeout(Duration),
-    /// `init` returned an error.
-    #[error("init returned an error: {0}")]
-    InitError(String),
-    /// Neither the pool nor the machine has room for an instance.
-    #[error("no instance could be made: {0}")]
-    NoInstance(String),
-}
-
-impl FailureKind {
-    /// A word for metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Trap(_) => "trap",
-            Self::Exit(_) => "exit",
-            Self::StackOverflow(_) => "stack_overflow",
-            Self::Memory(_) => "memory",
-            Self::Tables(_) => "tables",
-            Self::HostLimit(_) => "host_limit",
-            Self::ComputeTime(_) => "compute_time",
-            Self::Timeout(_) => "timeout",
-            Self::InitError(_) => "init_error",
-            Self::NoInstance(_) => "no_instance",
-        }
-    }
-}
-
-/// Everything known about one failed call.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FailureRecord {
-    /// The plugin.
-    pub plugin: Arc<str>,
-    /// Its revision.
-    pub revision: Arc<str>,
-    /// What was running.
-    pub phase: Phase,
-    /// What happened.
-    pub kind: FailureKind,
-    /// The guest's frames, innermost first.
-    pub backtrace: Vec<String>,
-    /// The last lines it logged or wrote in this call.
-    pub last_log_lines: Vec<LogLine>,
-    /// Where its messages were pulled from; `None` while a plugin is loaded.
-    pub message_queue: Option<MessageQueue>,
-    /// At most [`MESSAGE_IDS_MAX`]; of a pull task, those of its last pull.
-    pub message_ids: Vec<String>,
-    /// Messages of the call; of a pull task, those that it pulled.
-    pub messages: u32,
-    /// Which attempt this was for its first message, from 1; 0 for a
-    /// pull task, which has no attempts.
-    pub attempt: u32,
-    /// A message of a failed batch, alone: the batch was counted before.
-    pub isolated: bool,
-    /// Wall clock of the failed phase.
-    pub wall: Duration,
-    /// CPU time of the failed phase.
-    pub computed: Duration,
-    /// Linear memories when it failed.
-    pub memory_bytes: u64,
-    /// Log lines over a limit.
-    pub log_lines_dropped: u32,
-}
-
-/// Message ids in one failure record.
-pub const MESSAGE_IDS_MAX: usize = 64;
-
-/// One line for people; back-trace and log lines are fields.
-impl fmt::Display for FailureRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "plugin \"{}\" ({}) failed in {}: {}",
-            self.plugin, self.revision, self.phase, self.kind
-        )
-    }
 }
 
 /// One line of a guest.

@@ -19,7 +19,8 @@ use crate::convert;
 use crate::deadline::{Budget, CallClock, Interruption, guarded};
 use crate::engine::{Allocator, Engine, POOL_MEMORY_BYTES_MAX};
 use crate::error::LoadError;
-use crate::event::{Event, FailureKind, FailureRecord, Phase};
+use crate::event::Event;
+use crate::failure::{FailureKind, FailureRecord, Phase};
 use crate::linked::Linked;
 use crate::log_lines::CallLines;
 use crate::outcome::{self, Answer};
@@ -210,6 +211,7 @@ impl Maker {
                     Phase::Init,
                     kind,
                     Vec::new(),
+                    self.budget(),
                 ))))
             }
             Err(interruption) => Err(self.failed(store, Phase::Init, interruption)),
@@ -409,7 +411,7 @@ impl Instance {
         let state = self.store.data_mut();
         if let Err(interruption) = answer {
             let record = outcome::interrupted(state, Phase::Shutdown, interruption, budget);
-            state.plugin.emit(&Event::CallFailed(Box::new(record)));
+            state.plugin.emit(&Event::CallFailed(Arc::new(record)));
         } else {
             state.lines.finish_call(&state.plugin);
         }

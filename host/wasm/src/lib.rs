@@ -24,6 +24,7 @@ mod ending;
 mod engine;
 mod error;
 mod event;
+mod failure;
 mod imports;
 mod instance;
 mod instance_pool;
@@ -42,9 +43,9 @@ pub use component::{COMPONENT_BYTES_MAX, CheckedComponent, ComponentProblem, Lis
 pub use engine::{Engine, EngineConfig, Guards, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES};
 pub use error::{EngineError, LoadError};
 pub use event::{
-    AnswerProblem, CallReport, Event, FailureKind, FailureRecord, LogLevel, LogLine, LogSource,
-    MESSAGE_IDS_MAX, Observer, Phase, RecycleReason,
+    AnswerProblem, CallReport, Event, LogLevel, LogLine, LogSource, Observer, RecycleReason,
 };
+pub use failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord, Phase};
 pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};
 pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
 pub use listener::{CALL_BYTES_MAX, ComponentListener};

@@ -74,7 +74,7 @@ impl ComponentListener {
                 Ok(instance) => pool.give_back(instance, &mut slot).await,
                 Err(NoInstance::Contract(reason)) => return Err(LoadError::Contract { reason }),
                 Err(NoInstance::Failed(record)) => {
-                    plugin.emit(&Event::CallFailed(record.clone()));
+                    plugin.emit(&Event::CallFailed(Arc::new((*record).clone())));
                     return Err(LoadError::FirstInstance(record));
                 }
             }

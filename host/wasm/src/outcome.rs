@@ -5,7 +5,7 @@
 //! is decided by `listener/`, which may try them again one by one.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use consumer::listener::{ConcurrentlyStatus, ConsumeResult, MessageOutcome, OrderlyStatus};
 use wasmtime::{Trap, WasmBacktrace};
@@ -14,7 +14,8 @@ use wasmtime_wasi::I32Exit;
 use crate::bindings::exports::mqlet::listener::{concurrent as wit, orderly};
 use crate::deadline::{Budget, Exceeded, Interruption};
 use crate::engine::WASM_STACK_BYTES;
-use crate::event::{AnswerProblem, FailureKind, FailureRecord, Phase};
+use crate::event::AnswerProblem;
+use crate::failure::{FailureKind, FailureRecord, Phase};
 use crate::limits::Denied;
 use crate::log_lines::cut;
 use crate::plugin::Plugin;
@@ -168,12 +169,13 @@ pub(crate) fn interrupted(
 ) -> FailureRecord {
     match interruption {
         Interruption::Waited => {
-            failure(state, phase, FailureKind::Timeout(budget.wall), Vec::new())
+            let kind = FailureKind::Timeout(budget.wall);
+            failure(state, phase, kind, Vec::new(), budget)
         }
         Interruption::Guest(error) => {
             let kind = kind(state, &error, budget);
             let backtrace = backtrace(&error);
-            failure(state, phase, kind, backtrace)
+            failure(state, phase, kind, backtrace, budget)
         }
     }
 }
@@ -184,6 +186,7 @@ pub(crate) fn failure(
     phase: Phase,
     kind: FailureKind,
     backtrace: Vec<String>,
+    budget: Budget,
 ) -> FailureRecord {
     let lines = state.lines.finish_call(&state.plugin);
     FailureRecord {
@@ -194,6 +197,7 @@ pub(crate) fn failure(
         wall: state.clock.wall(),
         computed: state.clock.computed(),
         memory_bytes: state.memory.memory_bytes(),
+        wall_max: budget.wall,
         ..no_instance(&state.plugin, kind, Duration::ZERO)
     }
 }
@@ -201,14 +205,16 @@ pub(crate) fn failure(
 /// A record when there is no store.
 pub(crate) fn no_instance(plugin: &Plugin, kind: FailureKind, wall: Duration) -> FailureRecord {
     FailureRecord {
+        at: SystemTime::now(),
         plugin: plugin.name(),
         revision: plugin.revision(),
+        component: Arc::clone(&plugin.config.component),
         phase: Phase::Instantiate,
         kind,
         backtrace: Vec::new(),
         last_log_lines: Vec::new(),
         message_queue: None,
-        message_ids: Vec::new(),
+        failed_messages: Vec::new(),
         messages: 0,
         attempt: 0,
         isolated: false,
@@ -216,6 +222,8 @@ pub(crate) fn no_instance(plugin: &Plugin, kind: FailureKind, wall: Duration) ->
         computed: Duration::ZERO,
         memory_bytes: 0,
         log_lines_dropped: 0,
+        limits: Arc::clone(&plugin.limits),
+        wall_max: plugin.init_time(),
     }
 }
 

@@ -34,6 +34,8 @@ pub struct PluginConfig {
     pub plugin: Arc<str>,
     /// Names code and configuration, for people.
     pub revision: Arc<str>,
+    /// SHA-256 of its component, in hexadecimal, for people; may be empty.
+    pub component: Arc<str>,
     /// Which of the component's listeners to call.
     pub listener: ListenerKind,
     /// Its box.
@@ -52,6 +54,7 @@ impl PluginConfig {
         Self {
             plugin: plugin.into(),
             revision: revision.into(),
+            component: "".into(),
             listener: ListenerKind::Concurrent,
             limits: Limits::default(),
             grants: Grants::default(),
@@ -64,6 +67,8 @@ impl PluginConfig {
 /// Shared by the instances of a revision.
 pub(crate) struct Plugin {
     pub(crate) config: PluginConfig,
+    /// Those of the configuration, for failure records.
+    pub(crate) limits: Arc<Limits>,
     pub(crate) producer: Arc<dyn MessageProducer>,
     pub(crate) line_rate: Rate,
     pub(crate) send_rate: Option<Rate>,
@@ -84,6 +89,7 @@ impl Plugin {
         Self {
             line_rate: Rate::new(config.limits.log_lines_per_second),
             send_rate: send_rate.map(Rate::new),
+            limits: Arc::new(config.limits.clone()),
             config,
             producer,
             observer,

@@ -1,6 +1,8 @@
 //! What is asked and answered over the control socket: plain types, made from the
 //! snapshots of the tenants' clients. Times are milliseconds, offsets numbers.
 
+pub(crate) mod failures;
+
 use std::time::Duration;
 
 use consumer::listener::{ConsumeMode, MessageModel};

@@ -1,5 +1,6 @@
 //! What is answered to which request.
 
+mod failures;
 mod seek;
 
 use std::sync::Arc;
@@ -42,10 +43,11 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         ("POST", "/v1/drain") => pause(request, asker, directory, PauseKind::Drain).await,
         ("POST", "/v1/resume") => resume(request, directory).await,
         ("POST", "/v1/seek") => seek::seek(request, directory).await,
+        ("POST", "/v1/failures") => failures::failures(request, directory),
         (
             _,
             "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume"
-            | "/v1/seek",
+            | "/v1/seek" | "/v1/failures",
         ) => Err(Refusal::new(
             405,
             format!("{} does not take {}", request.path, request.method),

@@ -158,6 +158,7 @@ async fn warm_up(
     let plugin = PluginConfig {
         plugin: manifest.name().to_arc(),
         revision: wanted(material.revision)?.to_string().into(),
+        component: wanted(material.artifact)?.digest.to_string().into(),
         listener: wanted(material.listener)?,
         limits: manifest.limits().clone(),
         grants: manifest.grants().clone(),

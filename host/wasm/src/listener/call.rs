@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use consumer::listener::{CancelSignal, ConsumeRequest};
+use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest};
 use protocol::MessageQueue;
 
 use super::Shared;
 use crate::convert;
 use crate::deadline::Budget;
-use crate::event::{CallReport, Event, FailureKind, FailureRecord, MESSAGE_IDS_MAX};
+use crate::event::{CallReport, Event};
+use crate::failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord};
 use crate::instance::{Instance, NoInstance};
 use crate::outcome::{self, Answer, Status};
 use crate::plugin::Plugin;
@@ -76,8 +77,8 @@ fn within_bytes(request: &ConsumeRequest, first: usize, messages: usize) -> usiz
 /// What a call came to.
 pub(super) enum Called {
     Answered(Status),
-    /// The guest failed, for this reason; it was told.
-    Failed(Arc<str>),
+    /// The guest failed; it was told.
+    Failed(Arc<FailureRecord>),
     /// The guest was never entered; it was told.
     NoInstance,
 }
@@ -134,9 +135,7 @@ impl Shared {
                 let record = instance.record(interruption, budget);
                 // Gone before anybody hears of it: the messages may go out again then.
                 self.pool.drop_failed(instance);
-                let reason = record.kind.to_string().into();
-                self.tell_failed(request, part, record);
-                Called::Failed(reason)
+                Called::Failed(self.tell_failed(request, part, record))
             }
         }
     }
@@ -185,27 +184,24 @@ impl Shared {
         }));
     }
 
-    fn tell_failed(&self, request: &ConsumeRequest, part: Part, record: FailureRecord) {
-        let mut messages = request
-            .iter()
-            .skip(part.first)
-            .take(part.messages)
-            .peekable();
-        let attempt = messages
-            .peek()
-            .map_or(1, |first| first.reconsume_times.saturating_add(1));
-        let record = FailureRecord {
+    fn tell_failed(
+        &self,
+        request: &ConsumeRequest,
+        part: Part,
+        record: FailureRecord,
+    ) -> Arc<FailureRecord> {
+        let messages = request.iter().skip(part.first).take(part.messages);
+        let first = messages.clone().next();
+        let record = Arc::new(FailureRecord {
             message_queue: Some(request.message_queue.clone()),
-            message_ids: messages
-                .take(MESSAGE_IDS_MAX)
-                .map(|consumed| convert::message_id(consumed.message).into_owned())
-                .collect(),
+            failed_messages: failed_messages(messages),
             messages: count(part.messages),
-            attempt,
+            attempt: first.map_or(1, |first| first.reconsume_times.saturating_add(1)),
             isolated: part.isolated,
             ..record
-        };
-        self.plugin.emit(&Event::CallFailed(Box::new(record)));
+        });
+        self.plugin.emit(&Event::CallFailed(Arc::clone(&record)));
+        record
     }
 
     fn tell_no_instance(&self, request: &ConsumeRequest, part: Part, no_instance: NoInstance) {
@@ -224,6 +220,19 @@ impl Shared {
             ),
         }
     }
+}
+
+/// The messages of a failed call as its record names them.
+pub(super) fn failed_messages<'a>(
+    messages: impl Iterator<Item = ConsumeMessage<'a>>,
+) -> Vec<FailedMessage> {
+    let named = messages.take(FAILED_MESSAGES_MAX);
+    named
+        .map(|consumed| FailedMessage {
+            message_id: convert::message_id(consumed.message).into_owned(),
+            queue_offset: consumed.message.queue_offset(),
+        })
+        .collect()
 }
 
 /// What is known of a call that came back, beside what its instance knows.

@@ -55,7 +55,8 @@ impl Shared {
             match self.call(request, cancel, part, &mut slot).await {
                 Called::Answered(status) if part.messages == total => return Some(status.into()),
                 Called::Answered(status) => calls.add(status, part.messages),
-                Called::Failed(reason) if total == 1 => {
+                Called::Failed(record) if total == 1 => {
+                    let reason = record.kind.to_string().into();
                     return Some(ConsumeResult::Failed { reason });
                 }
                 Called::Failed(_) if part.messages == 1 => calls.add_failed(),

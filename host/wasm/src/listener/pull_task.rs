@@ -12,11 +12,12 @@ use consumer::listener::CancelSignal;
 use consumer::pull_task::{PullTaskRequest, PullTaskResult, QueuePuller};
 
 use super::Shared;
-use super::call::{Finished, Unfinished};
+use super::call::{Finished, Unfinished, failed_messages};
 use crate::component::ListenerKind;
 use crate::convert;
 use crate::deadline::Budget;
-use crate::event::{Event, FailureRecord, MESSAGE_IDS_MAX};
+use crate::event::Event;
+use crate::failure::FailureRecord;
 use crate::outcome;
 use crate::store::RunningPullTask;
 
@@ -116,15 +117,12 @@ impl Shared {
         let last_pull = task.into_iter().flat_map(RunningPullTask::last_pull);
         let record = FailureRecord {
             message_queue: Some(request.message_queue.clone()),
-            message_ids: last_pull
-                .take(MESSAGE_IDS_MAX)
-                .map(|consumed| convert::message_id(consumed.message).into_owned())
-                .collect(),
+            failed_messages: failed_messages(last_pull),
             messages: task.map_or(0, |task| task.pulled),
             ..record
         };
         let reason = record.kind.to_string();
-        self.plugin.emit(&Event::CallFailed(Box::new(record)));
+        self.plugin.emit(&Event::CallFailed(Arc::new(record)));
         PullTaskResult::Failed { reason }
     }
 }

@@ -65,10 +65,10 @@ async fn poison_message_costs_nobody_else_an_attempt() {
     );
     assert_eq!(batch.messages, 4);
     assert_eq!(
-        batch.message_ids,
+        batch.message_ids(),
         (0..4).map(message_id).collect::<Vec<_>>()
     );
-    assert_eq!(alone.message_ids, [message_id(2)]);
+    assert_eq!(alone.message_ids(), [message_id(2)]);
     assert_eq!(alone.attempt, 1);
     assert!(matches!(alone.kind, FailureKind::Trap(_)), "{}", alone.kind);
 }
@@ -167,7 +167,7 @@ async fn record_of_a_trap_has_everything() {
         "plugin \"as_told\" (r1) failed in consume-message: trap: wasm trap: wasm `unreachable` instruction executed"
     );
     assert_eq!(record.attempt, 5);
-    assert_eq!(record.message_ids, [message_id(0)]);
+    assert_eq!(record.message_ids(), [message_id(0)]);
     assert_eq!(
         record.message_queue.unwrap().to_string(),
         "orders@broker-a:3"

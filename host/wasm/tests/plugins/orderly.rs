@@ -186,7 +186,7 @@ async fn poison_in_a_batch_stops_its_queue_and_repeats_nothing_before_it() {
         "one record a failed call"
     );
     assert_eq!((batch.messages, alone.messages), (4, 1));
-    assert_eq!(alone.message_ids, [message_id(2)]);
+    assert_eq!(alone.message_ids(), [message_id(2)]);
     assert!(matches!(alone.kind, FailureKind::Trap(_)), "{}", alone.kind);
 }
 

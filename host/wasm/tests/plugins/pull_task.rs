@@ -220,7 +220,7 @@ async fn trap_and_deadline_are_failed_runs_with_one_record() {
         assert_eq!(result, failed(&record.kind.to_string()), "{poison}");
         assert_eq!((record.kind.name(), record.phase), (kind, Phase::PullTask));
         assert_eq!((record.messages, record.attempt), (2, 0));
-        assert_eq!(record.message_ids, [message_id(0), message_id(1)]);
+        assert_eq!(record.message_ids(), [message_id(0), message_id(1)]);
         assert_eq!(
             record.message_queue.unwrap().to_string(),
             "orders@broker-a:3"

@@ -275,7 +275,7 @@ impl Events {
 
     pub fn failures(&self) -> Vec<FailureRecord> {
         self.pick(|event| match event {
-            Event::CallFailed(record) => Some(*record),
+            Event::CallFailed(record) => Some((*record).clone()),
             _ => None,
         })
     }

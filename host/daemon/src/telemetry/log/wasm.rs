@@ -89,9 +89,13 @@ fn failed(repeats: &Repeats, tenant: &Arc<str>, record: &FailureRecord) {
         return;
     };
     let queue = record.message_queue.as_ref().map(ToString::to_string);
+    let offset = record
+        .failed_messages
+        .first()
+        .map(|message| message.queue_offset.0);
     error!(
         target: "wasm", %tenant, %plugin, revision = %record.revision, phase = %record.phase, kind,
-        queue, message_ids = record.message_ids.join(" "), messages = record.messages,
+        queue, offset, message_ids = record.message_ids().join(" "), messages = record.messages,
         attempt = record.attempt, isolated = record.isolated, wall = ?record.wall,
         computed = ?record.computed, memory_bytes = record.memory_bytes,
         backtrace = record.backtrace.join(" < "), untold,
