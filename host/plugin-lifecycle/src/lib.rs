@@ -5,7 +5,8 @@
 //! take their place in a slot, which is what the consumer calls. Replacing a revision is
 //! the same path again, with the old one serving until the new one is ready.
 //!
-//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`], [`slot`],
+//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`],
+//! [`breaker`], [`slot`],
 //! [`runner`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
 
@@ -16,6 +17,7 @@ pub mod artifact;
 pub mod compile_cache;
 pub mod preflight;
 
+pub mod breaker;
 pub mod lifecycle;
 pub mod runner;
 pub mod slot;
