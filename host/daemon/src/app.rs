@@ -4,6 +4,7 @@
 //! client for its cluster and a plugin for each manifest. Which tenants and plugins there
 //! are, and when to stop, is the commands' business (`run`, `dev`).
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub(crate) struct TenantSettings {
     pub(crate) connection: ConnectionConfig,
     pub(crate) calls_max: u32,
     pub(crate) buffer_bytes: u64,
+    /// Its part of the CPU.
+    pub(crate) weight: NonZeroU32,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
     pub(crate) local_offsets: Option<PathBuf>,
 }
@@ -109,6 +112,7 @@ impl App {
             connection,
             calls_max,
             buffer_bytes,
+            weight,
             local_offsets,
         } = settings;
         if connection.tls_is_insecure {
@@ -130,6 +134,10 @@ impl App {
         let runner = RunnerConfig {
             engine: self.engine.clone(),
             cache: Arc::clone(&self.cache),
+            tenant: wasm::Tenant::new(wasm::TenantConfig {
+                name: Arc::clone(&name),
+                weight,
+            }),
             producer: driver.producer(),
             drain_timeout: self.host.drain_timeout,
             observer: self.telemetry.plugin_observer(&name),
@@ -159,6 +167,11 @@ impl Tenant {
     /// The failed calls of its plugins that are remembered.
     pub(crate) fn failures(&self) -> &Failures {
         &self.failures
+    }
+
+    /// What its plugins have used, by name.
+    pub(crate) fn usage(&self) -> Vec<(Arc<str>, wasm::UsageSnapshot)> {
+        self.runner.tenant.usage()
     }
 
     /// A plugin without a revision.

@@ -88,6 +88,7 @@ pub(crate) enum Command {
     Resume(commands::pause::ResumeArguments),
     Seek(commands::seek::SeekArguments),
     Failures(commands::failures::FailuresArguments),
+    Usage(commands::usage::UsageArguments),
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.

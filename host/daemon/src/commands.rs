@@ -26,6 +26,7 @@ pub(crate) mod pause;
 pub(crate) mod seek;
 
 pub(crate) mod failures;
+pub(crate) mod usage;
 
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
@@ -53,5 +54,6 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Resume(arguments) => pause::resume(&global, &arguments, &mut output),
         Command::Seek(arguments) => seek::execute(&global, &arguments, &mut output),
         Command::Failures(arguments) => failures::execute(&global, &arguments, &mut output),
+        Command::Usage(arguments) => usage::execute(&global, &arguments, &mut output),
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod overrides;
 pub(crate) mod problem;
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +92,8 @@ pub(crate) struct TenantConfig {
     pub(crate) calls_max: u32,
     /// Fetched and not finished; all shares fit the host's.
     pub(crate) buffer_bytes: u64,
+    /// Its part of the CPU, beside the other tenants'.
+    pub(crate) weight: NonZeroU32,
 }
 
 impl TenantConfig {

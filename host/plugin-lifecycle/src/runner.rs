@@ -38,13 +38,15 @@ const COMMANDS_MAX: usize = 16;
 /// How long guests that are no longer needed may take to shut down.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the plugins of a host share, but for the producer, which is their tenant's.
+/// What the plugins of a host share, but for the tenant and its producer.
 #[derive(Clone)]
 pub struct RunnerConfig {
     /// Compiles and runs.
     pub engine: wasm::Engine,
     /// Keeps what was compiled.
     pub cache: Arc<CompileCache>,
+    /// Whose plugins they are.
+    pub tenant: Arc<wasm::Tenant>,
     /// Sends for the guests.
     pub producer: Arc<dyn MessageProducer>,
     /// For a revision that was replaced.

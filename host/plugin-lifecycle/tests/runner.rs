@@ -248,6 +248,7 @@ impl Host {
         let config = RunnerConfig {
             engine: wasm::Engine::new(&engine_config, &wasm_observer).expect("wasmtime runs here"),
             cache: Arc::new(CompileCache::open(&folder.path().join("cache")).expect("our own")),
+            tenant: wasm::Tenant::new(wasm::TenantConfig::new("test")),
             producer: Arc::new(NoProducer),
             drain_timeout: Duration::from_secs(30),
             observer: Arc::new(move |event: &plugin_lifecycle::Event| {

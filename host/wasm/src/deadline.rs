@@ -166,15 +166,16 @@ impl CallClock {
         }
     }
 
-    /// Whether the poll ended because of an epoch tick.
-    fn leave(&self) -> bool {
+    /// What the poll is billed, in nanoseconds, and whether it ended because of an epoch
+    /// tick.
+    fn leave(&self) -> (u64, bool) {
         if self.guards == Guards::OffForBenchmarks {
-            return false;
+            return (0, false);
         }
         let yielded = self.yielded.swap(false, Ordering::Relaxed);
         let used = self.meter.leave(self.now(), yielded);
         self.computed.fetch_add(used, Ordering::Relaxed);
-        yielded
+        (used, yielded)
     }
 
     fn not_billed(&self, waited: Duration) {
@@ -259,7 +260,8 @@ pub(crate) async fn guarded<T>(
         }
         clock.enter();
         let polled = guest.as_mut().poll(cx);
-        let yielded = clock.leave();
+        let (used, yielded) = clock.leave();
+        slot.charge(used);
         match polled {
             Poll::Ready(Ok(value)) => return Poll::Ready(Ok(value)),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Interruption::Guest(error))),

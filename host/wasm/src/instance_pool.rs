@@ -116,7 +116,7 @@ impl InstancePool {
         };
         let _ticking = self.engine.ticking();
         for (instance, _) in instances {
-            let mut slot = self.engine.slots().slot();
+            let mut slot = self.engine.slots().slot(&self.plugin);
             self.recycle(instance, RecycleReason::Closed, &mut slot)
                 .await;
         }
@@ -191,7 +191,7 @@ async fn reap(pool: Weak<InstancePool>) {
                 None => return,
                 Some(Ok(instance)) => {
                     let _ticking = pool.engine.ticking();
-                    let mut slot = pool.engine.slots().slot();
+                    let mut slot = pool.engine.slots().slot(&pool.plugin);
                     pool.recycle(instance, RecycleReason::Idle, &mut slot).await;
                     continue;
                 }

@@ -37,6 +37,8 @@ mod plugin;
 mod rate;
 mod run_slots;
 mod store;
+mod tenant;
+mod usage;
 
 pub use artefact::Artefact;
 pub use component::{COMPONENT_BYTES_MAX, CheckedComponent, ComponentProblem, ListenerKind};
@@ -52,6 +54,8 @@ pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
 pub use plugin::{Grants, PluginConfig, ProducerGrant};
+pub use tenant::{Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
+pub use usage::{Usage, UsageSnapshot, process_cpu_time};
 
 /// The version of `mqlet:listener` that this host has; a component may be older.
 pub const CONTRACT_VERSION: &str = "0.1.0";

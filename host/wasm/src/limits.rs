@@ -6,12 +6,14 @@
 //! The instance pool is a ceiling for all plugins; what one plugin may use is its
 //! store's affair, here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::{ResourceLimiter, Store};
 
 use crate::engine::Guards;
 use crate::store::State;
+use crate::usage::Usage;
 
 /// Resources of the host (streams, pollables, sockets) and handles of its own that one
 /// instance may hold.
@@ -98,10 +100,11 @@ pub(crate) struct MemoryLimiter {
     /// Granted and not yet known to have worked.
     growing: usize,
     denied: Option<Denied>,
+    usage: Arc<Usage>,
 }
 
 impl MemoryLimiter {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, usage: Arc<Usage>) -> Self {
         Self {
             memory_bytes: 0,
             memory_max: usize::try_from(limits.memory).unwrap_or(usize::MAX),
@@ -109,6 +112,7 @@ impl MemoryLimiter {
             table_elements_max: limits.table_elements,
             growing: 0,
             denied: None,
+            usage,
         }
     }
 
@@ -120,6 +124,13 @@ impl MemoryLimiter {
     /// What was refused since the last call of this; a guest mostly traps soon after.
     pub(crate) fn take_denied(&mut self) -> Option<Denied> {
         self.denied.take()
+    }
+}
+
+/// The store is gone, and its memories with it.
+impl Drop for MemoryLimiter {
+    fn drop(&mut self) {
+        self.usage.remove_memory(self.memory_bytes);
     }
 }
 
@@ -139,11 +150,13 @@ impl ResourceLimiter for MemoryLimiter {
         }
         self.growing = growing;
         self.memory_bytes = total;
+        self.usage.add_memory(growing);
         Ok(true)
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
         self.memory_bytes -= self.growing;
+        self.usage.remove_memory(self.growing);
         self.growing = 0;
         self.denied = Some(Denied::Memory);
         Ok(())
@@ -199,10 +212,11 @@ mod tests {
     use super::*;
 
     fn limiter(memory: u64) -> MemoryLimiter {
-        MemoryLimiter::new(&Limits {
+        let limits = Limits {
             memory,
             ..Limits::default()
-        })
+        };
+        MemoryLimiter::new(&limits, Arc::default())
     }
 
     #[test]

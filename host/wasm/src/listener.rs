@@ -68,7 +68,7 @@ impl ComponentListener {
         let pool = Arc::new(InstancePool::new(engine, &plugin, maker));
         {
             let _ticking = engine.ticking();
-            let mut slot = engine.slots().slot();
+            let mut slot = engine.slots().slot(&plugin);
             slot.acquire().await;
             match pool.make(&mut slot).await {
                 Ok(instance) => pool.give_back(instance, &mut slot).await,

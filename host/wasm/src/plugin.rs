@@ -10,6 +10,8 @@ use crate::component::ListenerKind;
 use crate::event::{Event, Observer};
 use crate::limits::Limits;
 use crate::rate::Rate;
+use crate::tenant::{Tenant, TenantConfig};
+use crate::usage::Usage;
 
 /// What a plugin may reach outside its box.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +38,8 @@ pub struct PluginConfig {
     pub revision: Arc<str>,
     /// SHA-256 of its component, in hexadecimal, for people; may be empty.
     pub component: Arc<str>,
+    /// Whose it is.
+    pub tenant: Arc<Tenant>,
     /// Which of the component's listeners to call.
     pub listener: ListenerKind,
     /// Its box.
@@ -49,12 +53,14 @@ pub struct PluginConfig {
 }
 
 impl PluginConfig {
-    /// A plugin with default limits, no grants, no settings, 20 calls at once.
+    /// A plugin of a tenant of its own, with default limits, no grants, no settings, 20
+    /// calls at once.
     pub fn new(plugin: &str, revision: &str) -> Self {
         Self {
             plugin: plugin.into(),
             revision: revision.into(),
             component: "".into(),
+            tenant: Tenant::new(TenantConfig::new("")),
             listener: ListenerKind::Concurrent,
             limits: Limits::default(),
             grants: Grants::default(),
@@ -72,6 +78,7 @@ pub(crate) struct Plugin {
     pub(crate) producer: Arc<dyn MessageProducer>,
     pub(crate) line_rate: Rate,
     pub(crate) send_rate: Option<Rate>,
+    pub(crate) usage: Arc<Usage>,
     observer: Observer,
 }
 
@@ -90,6 +97,7 @@ impl Plugin {
             line_rate: Rate::new(config.limits.log_lines_per_second),
             send_rate: send_rate.map(Rate::new),
             limits: Arc::new(config.limits.clone()),
+            usage: config.tenant.usage_of(&config.plugin),
             config,
             producer,
             observer,
@@ -105,6 +113,7 @@ impl Plugin {
     }
 
     pub(crate) fn emit(&self, event: &Event) {
+        self.usage.hear(event);
         (self.observer)(event);
     }
 

@@ -78,14 +78,31 @@ impl HostFolder {
     /// When files cannot be written.
     #[must_use]
     pub fn with_tenant(self, name: &str, namesrv_addr: &str, component: &Path) -> Self {
+        self.with_tenant_of(name, namesrv_addr, "", component, "")
+    }
+
+    /// The same; `keys` stand in the tenant's table, `more` are further tables of the
+    /// manifest.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_tenant_of(
+        self,
+        name: &str,
+        namesrv_addr: &str,
+        keys: &str,
+        component: &Path,
+        more: &str,
+    ) -> Self {
         let file = self.folder.path().join("mqlet.toml");
         let mut config = fs::read_to_string(&file).expect("written above");
         config.push_str(&format!(
-            "[tenants.{name}]\nnamesrv_addr = [\"{namesrv_addr}\"]\nplugins = \"{name}\"\n"
+            "[tenants.{name}]\nnamesrv_addr = [\"{namesrv_addr}\"]\nplugins = \"{name}\"\n{keys}\n"
         ));
         fs::write(file, config).expect("a folder of ours");
         fs::create_dir(self.folder.path().join(name)).expect("a folder of ours");
-        self.with_plugin_in(name, name, component, "")
+        self.with_plugin_in(name, name, component, more)
     }
 
     /// Where it is.

@@ -235,6 +235,7 @@ fn runner_config(
         engine: wasm::Engine::new(&engine_config, &wasm_observer)
             .context("cannot run WebAssembly")?,
         cache: Arc::new(CompileCache::open_or_off(&host.cache_dir, &observer)),
+        tenant: wasm::Tenant::new(wasm::TenantConfig::new("invoke")),
         producer: Arc::new(producer),
         drain_timeout: host.drain_timeout,
         observer,

@@ -163,6 +163,7 @@ impl Host {
                 connection: config.connection,
                 calls_max: config.calls_max,
                 buffer_bytes: config.buffer_bytes,
+                weight: config.weight,
             }));
             host.directory.add(&tenant, &config.plugins);
             for manifest in config.plugins {

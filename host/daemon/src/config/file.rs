@@ -1,5 +1,6 @@
 //! Every key of `mqlet.toml`, with its default and its range.
 
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -187,6 +188,9 @@ fn tenant<'d, 't>(
     let buffer_bytes = section.optional("buffer_bytes", |value| {
         value.byte_size(TENANT_BUFFER_BYTES_MIN..=1 << 40)
     });
+    let weight = section.optional("weight", |value| {
+        value.count(1..=u64::from(wasm::WEIGHT_MAX))
+    });
     for key in ["instance_name", "budgets", "grants"] {
         section.not_yet(key, "remove it");
     }
@@ -203,6 +207,9 @@ fn tenant<'d, 't>(
             .and_then(|calls| u32::try_from(calls).ok())
             .unwrap_or(TENANT_CALLS_MAX_DEFAULT.min(host.calls_max)),
         buffer_bytes: 0,
+        weight: weight
+            .and_then(|weight| NonZeroU32::new(u32::try_from(weight).ok()?))
+            .unwrap_or(wasm::WEIGHT_DEFAULT),
     };
     Some(Share {
         section,

@@ -2,6 +2,7 @@
 //! snapshots of the tenants' clients. Times are milliseconds, offsets numbers.
 
 pub(crate) mod failures;
+pub(crate) mod usage;
 
 use std::time::Duration;
 

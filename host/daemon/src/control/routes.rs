@@ -2,6 +2,7 @@
 
 mod failures;
 mod seek;
+mod usage;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
     let served = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/v1/groups") => Ok(groups(directory).await),
         ("GET", "/v1/queues") => Ok(queues(directory).await),
+        ("GET", "/v1/usage") => Ok(usage::usage(directory)),
         ("POST", "/v1/explain") => explain(request, directory).await,
         ("POST", "/v1/pause") => pause(request, asker, directory, PauseKind::Pause).await,
         ("POST", "/v1/drain") => pause(request, asker, directory, PauseKind::Drain).await,
@@ -47,7 +49,7 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         (
             _,
             "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume"
-            | "/v1/seek" | "/v1/failures",
+            | "/v1/seek" | "/v1/failures" | "/v1/usage",
         ) => Err(Refusal::new(
             405,
             format!("{} does not take {}", request.path, request.method),

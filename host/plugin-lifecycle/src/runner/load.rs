@@ -159,6 +159,7 @@ async fn warm_up(
         plugin: manifest.name().to_arc(),
         revision: wanted(material.revision)?.to_string().into(),
         component: wanted(material.artifact)?.digest.to_string().into(),
+        tenant: Arc::clone(&config.tenant),
         listener: wanted(material.listener)?,
         limits: manifest.limits().clone(),
         grants: manifest.grants().clone(),

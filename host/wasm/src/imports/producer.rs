@@ -64,11 +64,25 @@ impl State {
             }
         }
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        match &self.plugin.send_rate {
-            Some(rate) if !rate.take(count) => Err(wit::SendError::RateLimited),
-            _ => Ok(()),
+        if let Some(rate) = &self.plugin.send_rate
+            && !rate.take(count)
+        {
+            return Err(wit::SendError::RateLimited);
         }
+        let bytes = messages.iter().map(size).sum();
+        self.plugin.usage.add_bytes_out(bytes);
+        Ok(())
     }
+}
+
+/// Body and properties.
+fn size(message: &wit::OutgoingMessage) -> usize {
+    let properties = message.properties.iter();
+    let properties: usize = properties
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    let keys: usize = message.keys.iter().map(String::len).sum();
+    message.body.len() + properties + keys
 }
 
 fn outgoing(message: wit::OutgoingMessage) -> OutgoingMessage {

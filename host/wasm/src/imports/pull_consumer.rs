@@ -45,6 +45,9 @@ impl wit::Host for State {
         let bytes_max = self.plugin.config.limits.host_memory;
         cut(&mut result, max_messages, bytes_max);
         let answer = answer(&result);
+        self.plugin
+            .usage
+            .add_handed(answer.messages.len(), answer.data.len());
         if let Ok(task) = self.pull_task() {
             let messages = u32::try_from(answer.messages.len()).unwrap_or(u32::MAX);
             task.pulled = task.pulled.saturating_add(messages);

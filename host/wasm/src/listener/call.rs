@@ -114,6 +114,9 @@ impl Shared {
         let mut unfinished = Unfinished::new(&self.plugin, count(part.messages));
         let answer = {
             let messages = convert::Messages::of_request(request, part.first, part.messages);
+            self.plugin
+                .usage
+                .add_handed(part.messages, messages.data.len());
             let call = RunningMessages {
                 request: Arc::clone(request),
                 cancel: cancel.clone(),

@@ -40,7 +40,7 @@ impl Shared {
         let total = request.len();
         let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
-        let mut slot = self.engine.slots().slot();
+        let mut slot = self.engine.slots().slot(&self.plugin);
         while outcomes.len() < total && !self.is_over(cancel) {
             let part = Part::from(outcomes.len(), request);
             slot.give_way();

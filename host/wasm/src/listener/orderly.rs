@@ -48,7 +48,7 @@ impl Shared {
         let total = request.len();
         let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
-        let mut slot = self.engine.slots().slot();
+        let mut slot = self.engine.slots().slot(&self.plugin);
         while calls.go_on(total) && !self.is_over(cancel) {
             let part = Part::from(calls.messages, request);
             slot.give_way();

@@ -53,7 +53,7 @@ impl Shared {
             return PullTaskResult::NotFinished;
         }
         let _ticking = self.engine.ticking();
-        let mut slot = self.engine.slots().slot();
+        let mut slot = self.engine.slots().slot(&self.plugin);
         let asked = Instant::now();
         slot.acquire().await;
         let mut instance = match self.pool.take(&mut slot).await {

@@ -123,6 +123,7 @@ impl Session {
             connection: ConnectionConfig::plain(vec![broker.namesrv_addr().clone()]),
             calls_max: host.calls_max,
             buffer_bytes: host.buffer_bytes,
+            weight: wasm::WEIGHT_DEFAULT,
             // Its broker forgets everything too.
             local_offsets: None,
         };
