@@ -4,6 +4,8 @@
 //! client for its cluster and a plugin for each manifest. Which tenants and plugins there
 //! are, and when to stop, is the commands' business (`run`, `dev`).
 
+mod budget_gate;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use plugin_lifecycle::runner::LOADS_MAX;
 use plugin_lifecycle::{DeployError, Manifest, Plugin, RunnerConfig};
 use tokio::sync::Semaphore;
 use tracing::warn;
+
+use budget_gate::BudgetGate;
 
 use crate::config::HostConfig;
 use crate::config::connection::ConnectionConfig;
@@ -57,6 +61,8 @@ pub(crate) struct TenantSettings {
     pub(crate) buffer_bytes: u64,
     /// Its part of the CPU.
     pub(crate) weight: NonZeroU32,
+    /// What its plugins may use together.
+    pub(crate) budgets: wasm::Budgets,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
     pub(crate) local_offsets: Option<PathBuf>,
 }
@@ -113,6 +119,7 @@ impl App {
             calls_max,
             buffer_bytes,
             weight,
+            budgets,
             local_offsets,
         } = settings;
         if connection.tls_is_insecure {
@@ -129,15 +136,19 @@ impl App {
         config.calls_max = usize::try_from(calls_max).unwrap_or(usize::MAX);
         config.drain_timeout = self.host.drain_timeout;
         config.local_offsets = local_offsets;
+        let has_budgets = budgets != wasm::Budgets::default();
+        let tenant = wasm::Tenant::new(wasm::TenantConfig {
+            name: Arc::clone(&name),
+            weight,
+            budgets,
+        });
+        config.gate = has_budgets.then(|| BudgetGate::of(&tenant));
         let driver = Driver::start(config, self.telemetry.driver_observer(&name));
         let failures = Failures::default();
         let runner = RunnerConfig {
             engine: self.engine.clone(),
             cache: Arc::clone(&self.cache),
-            tenant: wasm::Tenant::new(wasm::TenantConfig {
-                name: Arc::clone(&name),
-                weight,
-            }),
+            tenant,
             producer: driver.producer(),
             drain_timeout: self.host.drain_timeout,
             observer: self.telemetry.plugin_observer(&name),

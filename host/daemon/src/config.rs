@@ -4,6 +4,7 @@
 //! Past this point nobody checks again. `mqlet.toml` is read by `file`, variables and
 //! flags come from `overrides`; `problem` shows what is wrong to people and programs.
 
+pub(crate) mod budgets;
 pub(crate) mod connection;
 pub(crate) mod file;
 pub(crate) mod folders;
@@ -94,6 +95,8 @@ pub(crate) struct TenantConfig {
     pub(crate) buffer_bytes: u64,
     /// Its part of the CPU, beside the other tenants'.
     pub(crate) weight: NonZeroU32,
+    /// What its plugins may use together.
+    pub(crate) budgets: wasm::Budgets,
 }
 
 impl TenantConfig {

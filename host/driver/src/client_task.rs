@@ -22,6 +22,7 @@ use protocol::{Instant, MessageQueue, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::call_gate::{ASKED_AGAIN_MIN, CallGate};
 use crate::consume_pool::{Call, CallId, CallRequest, CallResult, ConsumePool, Permit};
 use crate::event::Event;
 use crate::local_offsets::LocalOffsets;
@@ -159,6 +160,9 @@ struct ClientTask {
     mailbox: Arc<Mailbox>,
     requests: Requests,
     pool: ConsumePool,
+    gate: Option<Arc<dyn CallGate>>,
+    /// While calls are kept back: why, and when the gate is asked again.
+    gate_closed: Option<(String, Instant)>,
     local_offsets: LocalOffsets,
     groups: BTreeMap<Arc<str>, Group>,
     sends: BTreeMap<SendId, oneshot::Sender<SendOutcome>>,
@@ -227,6 +231,8 @@ impl ClientTask {
             requests: Requests::new(remoting, Arc::clone(&mailbox)),
             pool: ConsumePool::new(config.calls_max, config.permits, Arc::clone(&mailbox)),
             mailbox,
+            gate: config.gate,
+            gate_closed: None,
             local_offsets,
             groups: BTreeMap::new(),
             sends: BTreeMap::new(),
@@ -637,12 +643,7 @@ impl ClientTask {
                 reply.send(result.map_err(DriverError::Seek)).ok();
             }
         }
-        while let Some(permit) = self.pool.try_permit() {
-            if !self.start_next(permit) {
-                break;
-            }
-        }
-        self.pool.give_back_spare();
+        self.start_calls();
         while let Some(event) = self.client.poll_event() {
             let left = match &event {
                 consumer::Event::GroupLeft { consumer_group } => Some(Arc::clone(consumer_group)),
@@ -653,6 +654,31 @@ impl ClientTask {
             if let Some(name) = left {
                 self.handle_group_left(&name);
             }
+        }
+    }
+
+    /// Starts what may be started: there is work, the gate is open, and there is a permit.
+    fn start_calls(&mut self) {
+        self.gate_closed = None;
+        loop {
+            if let Some(closed) = self.gate.as_ref().and_then(|gate| gate.closed()) {
+                let at = self.clock.now() + closed.ask_again.max(ASKED_AGAIN_MIN);
+                self.gate_closed = Some((closed.reason, at));
+                break;
+            }
+            let Some(permit) = self.pool.try_permit() else {
+                break;
+            };
+            if !self.start_next(permit) {
+                break;
+            }
+        }
+        self.pool.give_back_spare();
+    }
+
+    fn tell_gate(&self, messages: usize) {
+        if let Some(gate) = &self.gate {
+            gate.handle_begun(messages);
         }
     }
 
@@ -681,6 +707,7 @@ impl ClientTask {
         if let Some(request) = call {
             match self.groups.get(&*request.consumer_group).map(|g| &g.worker) {
                 Some(Worker::Listener(listener)) => {
+                    self.tell_gate(request.len());
                     self.pool.start(request, Arc::clone(listener), permit);
                 }
                 // The rules make work for subscribed groups only, and of their kind. Should
@@ -701,6 +728,7 @@ impl ClientTask {
         match self.groups.get(&*request.consumer_group).map(|g| &g.worker) {
             Some(Worker::PullTasks(callback)) => {
                 let callback = Arc::clone(callback);
+                self.tell_gate(0);
                 self.pool.start_pull_task(request, callback, permit);
             }
             _ => {
@@ -757,6 +785,7 @@ impl ClientTask {
             .into_iter()
             .chain(leaving)
             .chain(stop)
+            .chain(self.gate_closed.iter().map(|(_, at)| *at))
             .min()
             .unwrap_or_else(|| self.clock.now() + FAR)
     }
@@ -768,6 +797,7 @@ impl ClientTask {
             calls: self.pool.len(),
             calls_max: self.pool.calls_max(),
             waits_for_host_permit: self.pool.waits_for_host_permit(),
+            gate_closed: self.gate_closed.as_ref().map(|(reason, _)| reason.clone()),
         }
     }
 

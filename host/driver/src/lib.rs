@@ -19,6 +19,7 @@
 //!                          └───────────────────────────────────┴────────┘
 //! ```
 
+mod call_gate;
 mod client_task;
 mod consume_pool;
 pub mod event;
@@ -30,6 +31,7 @@ mod puller;
 mod requests;
 pub mod shutdown;
 
+pub use call_gate::{ASKED_AGAIN_MIN, CallGate, Closed};
 pub use consume_pool::HostPermits;
 pub use event::Event;
 pub use shutdown::StopReport;
@@ -73,6 +75,8 @@ pub struct DriverConfig {
     pub permits: HostPermits,
     /// Calls under way of this client (its tenant).
     pub calls_max: usize,
+    /// Keeps calls back while their tenant is over a budget. `None`: never.
+    pub gate: Option<Arc<dyn CallGate>>,
     /// How long the calls of a group that leaves may still run before they are killed.
     pub drain_timeout: Duration,
     /// Folder for the offsets of broadcasting groups, made when it is needed. `None`:
@@ -88,6 +92,7 @@ impl DriverConfig {
             remoting: RemotingConfig::default(),
             permits: HostPermits::new(256),
             calls_max: 256,
+            gate: None,
             drain_timeout: Duration::from_secs(30),
             local_offsets: None,
         }
@@ -144,6 +149,8 @@ pub struct DriverStatus {
     pub calls_max: usize,
     /// Whether work waits because the whole process is at its bound of calls.
     pub waits_for_host_permit: bool,
+    /// Why the gate is closed, if it is.
+    pub gate_closed: Option<String>,
 }
 
 /// How the client task ended.

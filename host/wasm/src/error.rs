@@ -60,6 +60,11 @@ pub enum LoadError {
     /// The manifest asks for a listener that is not there.
     #[error("the component is no {} plugin; it is refused", .0.name())]
     NoSuchListener(ListenerKind),
+    /// The first instance needs memory that the tenant does not have.
+    #[error(
+        "its first instance needs more memory than is left of the tenant's budgets.memory; raise it, or stop another plugin"
+    )]
+    TenantMemory,
     /// The first instance could not be made, or its `init` failed.
     #[error("{0}")]
     FirstInstance(Box<FailureRecord>),

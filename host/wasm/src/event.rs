@@ -70,6 +70,16 @@ pub enum Event {
         /// What the plugin is.
         listener: ListenerKind,
     },
+    /// A call was ended, or not begun, because the tenant has no memory left. Its messages
+    /// are not finished, and no attempt is counted.
+    TenantMemoryUsedUp {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Messages of the call.
+        messages: u32,
+    },
     /// The guest returned something that has no meaning; it was put right.
     AnswerCorrected {
         /// The plugin.

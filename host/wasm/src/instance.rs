@@ -47,6 +47,8 @@ pub(crate) enum NoInstance {
     Failed(Box<FailureRecord>),
     /// Its exports have other types than the contract.
     Contract(String),
+    /// Its tenant has no memory left: no fault of the plugin's.
+    TenantMemory,
 }
 
 /// A running copy.
@@ -224,6 +226,9 @@ impl Maker {
         phase: Phase,
         interruption: Interruption,
     ) -> NoInstance {
+        if store.data().memory.is_over_tenant_budget() {
+            return NoInstance::TenantMemory;
+        }
         let budget = self.budget();
         NoInstance::Failed(Box::new(outcome::interrupted(
             store.data_mut(),
@@ -389,6 +394,11 @@ impl Instance {
             Listener::PullTask(_) => Phase::PullTask,
         };
         outcome::interrupted(self.store.data_mut(), phase, interruption, budget)
+    }
+
+    /// Whether the call that just failed was ended because the tenant has no memory left.
+    pub(crate) fn is_over_tenant_budget(&self) -> bool {
+        self.store.data().memory.is_over_tenant_budget()
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

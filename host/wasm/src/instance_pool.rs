@@ -35,6 +35,8 @@ struct Idle {
     instances: Vec<(Instance, Instant)>,
     reaper: Option<AbortOnDropHandle<()>>,
     reaping: bool,
+    /// All of them go, however long they were idle.
+    reclaiming: bool,
     closed: bool,
 }
 
@@ -50,6 +52,7 @@ impl InstancePool {
                 instances: Vec::new(),
                 reaper: None,
                 reaping: false,
+                reclaiming: false,
                 closed: false,
             }),
         }
@@ -153,6 +156,19 @@ impl InstancePool {
         });
     }
 
+    /// Gives the idle instances back now: somebody else needs their memory.
+    pub(crate) fn reclaim(self: &Arc<Self>) {
+        let mut idle = self.idle();
+        // One whose end is under way is not told twice.
+        if idle.instances.is_empty() || idle.reclaiming {
+            return;
+        }
+        idle.reclaiming = true;
+        let pool = Arc::downgrade(self);
+        idle.reaper = Some(AbortOnDropHandle::new(tokio::spawn(reap(pool))));
+        idle.reaping = true;
+    }
+
     fn start_reaper(self: &Arc<Self>, idle: &mut Idle) {
         if !idle.reaping {
             idle.reaping = true;
@@ -167,10 +183,11 @@ impl InstancePool {
         let mut idle = self.idle();
         let Some((_, since)) = idle.instances.first() else {
             idle.reaping = false;
+            idle.reclaiming = false;
             return None;
         };
         let due = *since + IDLE_MAX;
-        if Instant::now() < due {
+        if !idle.reclaiming && Instant::now() < due {
             return Some(Err(due));
         }
         Some(Ok(idle.instances.remove(0).0))

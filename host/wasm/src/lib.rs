@@ -54,7 +54,7 @@ pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
 pub use plugin::{Grants, PluginConfig, ProducerGrant};
-pub use tenant::{Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
+pub use tenant::{Budgets, OverBudget, Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
 pub use usage::{Usage, UsageSnapshot, process_cpu_time};
 
 /// The version of `mqlet:listener` that this host has; a component may be older.

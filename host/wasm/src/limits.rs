@@ -12,8 +12,8 @@ use std::time::Duration;
 use wasmtime::{ResourceLimiter, Store};
 
 use crate::engine::Guards;
+use crate::plugin::Plugin;
 use crate::store::State;
-use crate::usage::Usage;
 
 /// Resources of the host (streams, pollables, sockets) and handles of its own that one
 /// instance may hold.
@@ -89,7 +89,14 @@ impl Limits {
 pub(crate) enum Denied {
     Memory,
     Table,
+    /// The tenant's memory budget: no fault of this instance.
+    TenantMemory,
 }
+
+/// Ends a guest whose tenant has no memory left; not a failure of the guest.
+#[derive(Debug, thiserror::Error)]
+#[error("the instances of the tenant's plugins hold all of budgets.memory")]
+pub(crate) struct TenantMemoryUsedUp;
 
 /// Counts and bounds the memories and tables of one instance.
 pub(crate) struct MemoryLimiter {
@@ -100,11 +107,12 @@ pub(crate) struct MemoryLimiter {
     /// Granted and not yet known to have worked.
     growing: usize,
     denied: Option<Denied>,
-    usage: Arc<Usage>,
+    plugin: Arc<Plugin>,
 }
 
 impl MemoryLimiter {
-    pub(crate) fn new(limits: &Limits, usage: Arc<Usage>) -> Self {
+    pub(crate) fn new(plugin: &Arc<Plugin>) -> Self {
+        let limits = &plugin.config.limits;
         Self {
             memory_bytes: 0,
             memory_max: usize::try_from(limits.memory).unwrap_or(usize::MAX),
@@ -112,13 +120,23 @@ impl MemoryLimiter {
             table_elements_max: limits.table_elements,
             growing: 0,
             denied: None,
-            usage,
+            plugin: Arc::clone(plugin),
         }
     }
 
     /// Bytes of all linear memories.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes as u64
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.plugin.usage.remove_memory(bytes);
+        self.plugin.config.tenant.give_memory_back(bytes);
+    }
+
+    /// Whether the guest was ended because its tenant has no memory left.
+    pub(crate) fn is_over_tenant_budget(&self) -> bool {
+        self.denied == Some(Denied::TenantMemory)
     }
 
     /// What was refused since the last call of this; a guest mostly traps soon after.
@@ -130,7 +148,7 @@ impl MemoryLimiter {
 /// The store is gone, and its memories with it.
 impl Drop for MemoryLimiter {
     fn drop(&mut self) {
-        self.usage.remove_memory(self.memory_bytes);
+        self.give_back(self.memory_bytes);
     }
 }
 
@@ -148,15 +166,22 @@ impl ResourceLimiter for MemoryLimiter {
             self.denied = Some(Denied::Memory);
             return Ok(false);
         }
+        let tenant = &self.plugin.config.tenant;
+        if !tenant.try_take_memory(growing) {
+            self.growing = 0;
+            self.denied = Some(Denied::TenantMemory);
+            tenant.reclaim();
+            return Err(TenantMemoryUsedUp.into());
+        }
         self.growing = growing;
         self.memory_bytes = total;
-        self.usage.add_memory(growing);
+        self.plugin.usage.add_memory(growing);
         Ok(true)
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
         self.memory_bytes -= self.growing;
-        self.usage.remove_memory(self.growing);
+        self.give_back(self.growing);
         self.growing = 0;
         self.denied = Some(Denied::Memory);
         Ok(())
@@ -210,13 +235,12 @@ pub(crate) fn attach(store: &mut Store<State>, limits: &Limits, guards: Guards) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::testing::plugin_with_events;
+    use crate::tenant::{Budgets, Tenant, TenantConfig};
 
     fn limiter(memory: u64) -> MemoryLimiter {
-        let limits = Limits {
-            memory,
-            ..Limits::default()
-        };
-        MemoryLimiter::new(&limits, Arc::default())
+        let (plugin, _) = plugin_with_events(|config| config.limits.memory = memory);
+        MemoryLimiter::new(&Arc::new(plugin))
     }
 
     #[test]
@@ -228,6 +252,29 @@ mod tests {
         assert_eq!(limiter.memory_bytes(), 100);
         assert_eq!(limiter.take_denied(), Some(Denied::Memory));
         assert_eq!(limiter.take_denied(), None);
+    }
+
+    #[test]
+    fn memory_of_all_instances_of_a_tenant_is_counted_together() {
+        let tenant = Tenant::new(TenantConfig {
+            budgets: Budgets {
+                memory: Some(100),
+                ..Budgets::default()
+            },
+            ..TenantConfig::new("t")
+        });
+        let limiter = || {
+            let tenant = Arc::clone(&tenant);
+            let (plugin, _) = plugin_with_events(|config| config.tenant = tenant);
+            MemoryLimiter::new(&Arc::new(plugin))
+        };
+        let mut first = limiter();
+        let mut second = limiter();
+        assert!(first.memory_growing(0, 60, None).unwrap());
+        assert!(second.memory_growing(0, 41, None).is_err());
+        assert!(second.is_over_tenant_budget());
+        drop(first);
+        assert!(second.memory_growing(0, 100, None).unwrap());
     }
 
     #[test]

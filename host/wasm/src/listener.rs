@@ -66,12 +66,14 @@ impl ComponentListener {
         let plugin = Arc::new(Plugin::new(config, producer, observer));
         let maker = Maker::new(engine, artefact, &plugin)?;
         let pool = Arc::new(InstancePool::new(engine, &plugin, maker));
+        plugin.config.tenant.add_pool(&pool);
         {
             let _ticking = engine.ticking();
             let mut slot = engine.slots().slot(&plugin);
             slot.acquire().await;
             match pool.make(&mut slot).await {
                 Ok(instance) => pool.give_back(instance, &mut slot).await,
+                Err(NoInstance::TenantMemory) => return Err(LoadError::TenantMemory),
                 Err(NoInstance::Contract(reason)) => return Err(LoadError::Contract { reason }),
                 Err(NoInstance::Failed(record)) => {
                     plugin.emit(&Event::CallFailed(Arc::new((*record).clone())));

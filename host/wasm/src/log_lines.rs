@@ -1,7 +1,7 @@
 //! What guests say, as bounded, labelled lines: `wasi:logging`, stdout, stderr.
 //!
 //! A line has at most 4 KiB, a call at most `log_bytes_per_call`, a plugin at most
-//! `log_lines_per_second`; what is over is dropped and counted. The last lines of a call
+//! `log_lines_per_second`, and its tenant too; what is over is dropped and counted. The last lines of a call
 //! are kept for its failure record whether or not they were dropped.
 
 use std::collections::VecDeque;
@@ -142,7 +142,8 @@ impl CallLines {
     fn add(&mut self, plugin: &Plugin, line: LogLine) {
         let bytes = line.text.len() + line.context.len();
         let fits = self.bytes.saturating_add(bytes) <= plugin.config.limits.log_bytes_per_call;
-        let line = if fits && plugin.line_rate.take(1) {
+        let rates = || plugin.line_rate.take(1) && plugin.config.tenant.take_log_line();
+        let line = if fits && rates() {
             self.bytes += bytes;
             self.lines = self.lines.saturating_add(1);
             let event = Event::LogLine {

@@ -247,7 +247,7 @@ fn kind(state: &mut State, error: &wasmtime::Error, budget: Budget) -> FailureKi
         // Guests rarely survive a refused growth, and say so by a trap.
         Some(Denied::Memory) => FailureKind::Memory(limits.memory),
         Some(Denied::Table) => FailureKind::Tables(limits.table_elements),
-        None => match trap {
+        Some(Denied::TenantMemory) | None => match trap {
             Some(trap) => FailureKind::Trap(trap.to_string()),
             // The root cause is the one that names the limit; what stands above it is
             // the back-trace.

@@ -117,6 +117,12 @@ impl Plugin {
         (self.observer)(event);
     }
 
+    /// Bytes leave the host on behalf of the guest.
+    pub(crate) fn add_bytes_out(&self, bytes: usize) {
+        self.usage.add_bytes_out(bytes);
+        self.config.tenant.spend_bytes_out(bytes);
+    }
+
     pub(crate) fn init_time(&self) -> Duration {
         self.config.limits.init_time
     }

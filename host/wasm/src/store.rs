@@ -103,7 +103,7 @@ pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guard
     let state = State {
         plugin: Arc::clone(plugin),
         clock: Arc::new(CallClock::new(guards)),
-        memory: MemoryLimiter::new(&plugin.config.limits, Arc::clone(&plugin.usage)),
+        memory: MemoryLimiter::new(plugin),
         table: ResourceTable::new(),
         wasi: sealed_wasi(plugin, &lines),
         lines,

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
+use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
 use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::host_process::HostProcess;
@@ -128,4 +128,140 @@ fn kills_are_counted_by_reason() {
             .then_some(())
     });
     stop(host);
+}
+
+#[test]
+fn budget_of_messages_delays_and_fails_nothing() {
+    let broker = EmbeddedBroker::start();
+    let bodies: Vec<String> = (0..200).map(|number| format!("m{number}")).collect();
+    broker.send("slowed", &bodies);
+    broker.send("ledger", &bodies);
+    let namesrv_addr = broker.namesrv_addr();
+    let keys = "[tenants.slowed.budgets]\nmessages_per_second = 20";
+    let folder = HostFolder::new(namesrv_addr, DRAINS_AT_ONCE)
+        .with_plugin("ledger", &path("ledger"), "")
+        .with_tenant_of("slowed", namesrv_addr, keys, &path("succeed"), "");
+    let mut host = folder.run(&["--log-level", "info,consumer=debug"]);
+    host.wait_for_line("serving 2 plugins", BOUND);
+
+    let mut seen = Vec::new();
+    let explained = eventually("the reason", BOUND, || {
+        seen = usage(&folder)?;
+        let text = explain(&folder, "slowed");
+        text.contains("\"cause\":\"tenant-budget\"").then_some(text)
+    });
+
+    assert!(
+        explained.contains("budgets.messages_per_second = 20"),
+        "{explained}"
+    );
+    eventually("the neighbour's messages", BOUND, || {
+        (host.delivery_count() == bodies.len()).then_some(())
+    });
+    let of_slowed = |rows: &[Value]| {
+        let row = rows.iter().find(|row| row["plugin"] == "slowed");
+        row.and_then(|row| row["messages"].as_u64()).unwrap_or(0)
+    };
+    assert!(of_slowed(&usage(&folder).expect("rows")) < 200);
+    eventually("all messages in the end", BOUND, || {
+        usage(&folder).filter(|rows| of_slowed(rows) == 200)
+    });
+    let text = host.lines().join("\n");
+    assert!(
+        !text.contains("dead letter") && !text.contains("\"kind\":"),
+        "{text}"
+    );
+    stop(host);
+}
+
+#[test]
+fn budget_of_memory_delays_and_fails_nothing() {
+    let broker = EmbeddedBroker::start();
+    // Each call holds 24 MiB for a while; two fit beside what an instance begins with.
+    broker.send("grows", vec!["grow 24"; 12]);
+    let namesrv_addr = broker.namesrv_addr();
+    let keys = "[tenants.grows.budgets]\nmemory = \"64MiB\"";
+    let one_each = "[consume]\nconsume_message_batch_max_size = 1";
+    let folder = HostFolder::new(namesrv_addr, DRAINS_AT_ONCE)
+        .with_plugin("ledger", &path("ledger"), "")
+        .with_tenant_of("grows", namesrv_addr, keys, &path("as_told"), one_each);
+    let mut host = folder.run(&["--log-level", "info,consumer=debug"]);
+    host.wait_for_line("serving 2 plugins", BOUND);
+
+    eventually("all calls", BOUND, || {
+        let rows = usage(&folder)?;
+        let row = rows.iter().find(|row| row["plugin"] == "grows")?;
+        assert!(row["memory_bytes"].as_u64() <= Some(64 << 20), "{row}");
+        assert_eq!(row["kills"], serde_json::json!({}), "{row}");
+        (row["calls"].as_u64() >= Some(12)).then_some(())
+    });
+    let text = host.lines().join("\n");
+    assert!(
+        !text.contains("dead letter") && !text.contains("\"kind\":"),
+        "{text}"
+    );
+    stop(host);
+}
+
+/// A cluster that is gone, one that hangs up, a budget that is used up, plugins that trap,
+/// spin, hoard and talk: each in a tenant of its own, beside one that is well.
+#[test]
+fn trouble_of_one_tenant_changes_nothing_for_another() {
+    let broker = EmbeddedBroker::start();
+    let namesrv_addr = broker.namesrv_addr();
+    let nobody = free_address();
+    let starved = "[tenants.starved.budgets]\nmessages_per_second = 1";
+    let folder = HostFolder::new(namesrv_addr, DRAINS_AT_ONCE)
+        .with_plugin("ledger", &path("ledger"), "")
+        .with_tenant("gone", &nobody, &path("succeed"))
+        .with_tenant_of("starved", namesrv_addr, starved, &path("succeed"), "")
+        .with_tenant_of("spins", namesrv_addr, "", &path("never_return"), SPINS)
+        .with_tenant("traps", namesrv_addr, &path("trap_on"))
+        .with_tenant("hoards", namesrv_addr, &path("grow_memory"))
+        .with_tenant("talks", namesrv_addr, &path("flood_log"))
+        .with_tenant("fails", namesrv_addr, &path("init_traps"));
+    for topic in ["starved", "spins", "hoards", "talks"] {
+        broker.send(topic, vec!["x"; 100]);
+    }
+    broker.send("traps", vec!["trap"; 100]);
+    let bodies: Vec<String> = (0..500).map(|number| format!("m{number}")).collect();
+    broker.send("ledger", &bodies);
+
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving 7 plugins of 8 tenants, without fails/fails", BOUND);
+    eventually("the healthy tenant's messages", BOUND, || {
+        (host.delivery_count() >= bodies.len()).then_some(())
+    });
+    // While all of them are at it: a message each is handled before the next is sent.
+    for number in 0..20 {
+        let before = host.delivery_count();
+        broker.send("ledger", [format!("late{number}")]);
+        eventually("a late message", BOUND, || {
+            (host.delivery_count() > before).then_some(())
+        });
+    }
+
+    let deliveries = host.deliveries();
+    assert_eq!(deliveries.len(), bodies.len() + 20, "nothing comes twice");
+    assert!(
+        deliveries
+            .iter()
+            .all(|delivery| delivery.reconsume_times == 0)
+    );
+    for (tenant, cause) in [("starved", "tenant-budget"), ("gone", "route-unknown")] {
+        let text = explain(&folder, tenant);
+        assert!(text.contains(cause), "{tenant}: {text}");
+    }
+    let well = explain(&folder, "ledger");
+    assert!(well.contains("\"healthy\":true"), "{well}");
+    stop(host);
+}
+
+fn explain(folder: &HostFolder, target: &str) -> String {
+    let output = Command::new(mqlet())
+        .args(["explain", target, "--output", "json"])
+        .current_dir(folder.path())
+        .output()
+        .expect("mqlet can be started");
+    String::from_utf8(output.stdout).expect("UTF-8")
 }

@@ -164,6 +164,7 @@ impl Host {
                 calls_max: config.calls_max,
                 buffer_bytes: config.buffer_bytes,
                 weight: config.weight,
+                budgets: config.budgets,
             }));
             host.directory.add(&tenant, &config.plugins);
             for manifest in config.plugins {

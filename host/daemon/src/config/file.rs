@@ -12,7 +12,9 @@ use plugin_lifecycle::problem::{Fault, Place, beside};
 use plugin_lifecycle::value::bytes_text;
 
 use crate::cli::LogFormat;
-use crate::config::{ControlConfig, HostConfig, LogConfig, TenantConfig, connection, folders};
+use crate::config::{
+    ControlConfig, HostConfig, LogConfig, TenantConfig, budgets, connection, folders,
+};
 use crate::control::socket;
 
 const CALLS_MAX_DEFAULT: u64 = 256;
@@ -191,7 +193,8 @@ fn tenant<'d, 't>(
     let weight = section.optional("weight", |value| {
         value.count(1..=u64::from(wasm::WEIGHT_MAX))
     });
-    for key in ["instance_name", "budgets", "grants"] {
+    let budgets = budgets::read(section.section("budgets"));
+    for key in ["instance_name", "grants"] {
         section.not_yet(key, "remove it");
     }
     let Some(plugins_folder) = plugins else {
@@ -210,6 +213,7 @@ fn tenant<'d, 't>(
         weight: weight
             .and_then(|weight| NonZeroU32::new(u32::try_from(weight).ok()?))
             .unwrap_or(wasm::WEIGHT_DEFAULT),
+        budgets,
     };
     Some(Share {
         section,

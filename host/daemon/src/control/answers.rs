@@ -126,10 +126,19 @@ impl From<&Reason> for ReasonAnswer {
 }
 
 impl ReasonAnswer {
-    /// With what only the shell knows: which of the two bounds of calls is reached.
+    /// With what only the shell knows: which bound of the tenant or the host is reached.
     pub(crate) fn of(reason: &Reason, status: &DriverStatus) -> Self {
         let mut answer = Self::from(reason);
-        if reason.cause == Cause::CallsMax {
+        if reason.cause == Cause::CallsMax
+            && let Some(budget) = &status.gate_closed
+        {
+            "tenant-budget".clone_into(&mut answer.cause);
+            answer.what.clone_from(budget);
+            "its messages are handed over when the tenant is within its budget again"
+                .clone_into(&mut answer.next);
+            "wait, or raise the budget in [tenants.NAME.budgets] of mqlet.toml"
+                .clone_into(&mut answer.remedy);
+        } else if reason.cause == Cause::CallsMax {
             let (calls, max) = (status.calls, status.calls_max);
             answer.what = if calls >= max {
                 format!("all {max} calls of the tenant's calls_max are under way")

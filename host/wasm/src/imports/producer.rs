@@ -70,7 +70,7 @@ impl State {
             return Err(wit::SendError::RateLimited);
         }
         let bytes = messages.iter().map(size).sum();
-        self.plugin.usage.add_bytes_out(bytes);
+        self.plugin.add_bytes_out(bytes);
         Ok(())
     }
 }

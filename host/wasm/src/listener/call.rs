@@ -13,6 +13,7 @@ use crate::deadline::Budget;
 use crate::event::{CallReport, Event};
 use crate::failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord};
 use crate::instance::{Instance, NoInstance};
+use crate::limits::TenantMemoryUsedUp;
 use crate::outcome::{self, Answer, Status};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
@@ -79,7 +80,7 @@ pub(super) enum Called {
     Answered(Status),
     /// The guest failed; it was told.
     Failed(Arc<FailureRecord>),
-    /// The guest was never entered; it was told.
+    /// The guest was never entered, or its tenant has no memory left; it was told.
     NoInstance,
 }
 
@@ -133,6 +134,11 @@ impl Shared {
                 self.tell_answered(request, part, waited, &answer, &mut instance);
                 self.pool.give_back(instance, slot).await;
                 Called::Answered(answer.status)
+            }
+            Err(_) if instance.is_over_tenant_budget() => {
+                self.pool.drop_failed(instance);
+                self.tell_over_budget(part.messages);
+                Called::NoInstance
             }
             Err(interruption) => {
                 let record = instance.record(interruption, budget);
@@ -207,7 +213,20 @@ impl Shared {
         record
     }
 
+    /// Tells that the tenant's memory is used up.
+    pub(super) fn tell_over_budget(&self, messages: usize) {
+        self.plugin.emit(&Event::TenantMemoryUsedUp {
+            plugin: self.plugin.name(),
+            revision: self.plugin.revision(),
+            messages: count(messages),
+        });
+    }
+
     fn tell_no_instance(&self, request: &ConsumeRequest, part: Part, no_instance: NoInstance) {
+        if matches!(no_instance, NoInstance::TenantMemory) {
+            self.tell_over_budget(part.messages);
+            return;
+        }
         let record = self.no_instance(no_instance);
         self.tell_failed(request, part, record);
     }
@@ -216,6 +235,11 @@ impl Shared {
     pub(super) fn no_instance(&self, no_instance: NoInstance) -> FailureRecord {
         match no_instance {
             NoInstance::Failed(record) => *record,
+            NoInstance::TenantMemory => outcome::no_instance(
+                &self.plugin,
+                FailureKind::NoInstance(TenantMemoryUsedUp.to_string()),
+                Duration::ZERO,
+            ),
             NoInstance::Contract(reason) => outcome::no_instance(
                 &self.plugin,
                 FailureKind::NoInstance(reason),

@@ -12,12 +12,13 @@ use consumer::listener::CancelSignal;
 use consumer::pull_task::{PullTaskRequest, PullTaskResult, QueuePuller};
 
 use super::Shared;
-use super::call::{Finished, Unfinished, failed_messages};
+use super::call::{Finished, Unfinished, failed_messages, pause};
 use crate::component::ListenerKind;
 use crate::convert;
 use crate::deadline::Budget;
 use crate::event::Event;
 use crate::failure::FailureRecord;
+use crate::instance::NoInstance;
 use crate::outcome;
 use crate::store::RunningPullTask;
 
@@ -58,6 +59,11 @@ impl Shared {
         slot.acquire().await;
         let mut instance = match self.pool.take(&mut slot).await {
             Ok(instance) => instance,
+            Err(NoInstance::TenantMemory) => {
+                self.tell_over_budget(0);
+                pause(&mut slot).await;
+                return PullTaskResult::NotFinished;
+            }
             Err(no_instance) => {
                 let record = self.no_instance(no_instance);
                 return self.tell_pull_failed(request, None, record);
@@ -98,6 +104,12 @@ impl Shared {
                     },
                     Err(reason) => PullTaskResult::Failed { reason },
                 }
+            }
+            Err(_) if instance.is_over_tenant_budget() => {
+                self.pool.drop_failed(instance);
+                self.tell_over_budget(0);
+                pause(&mut slot).await;
+                PullTaskResult::NotFinished
             }
             Err(interruption) => {
                 let record = instance.record(interruption, budget);

@@ -124,6 +124,7 @@ impl Session {
             calls_max: host.calls_max,
             buffer_bytes: host.buffer_bytes,
             weight: wasm::WEIGHT_DEFAULT,
+            budgets: wasm::Budgets::default(),
             // Its broker forgets everything too.
             local_offsets: None,
         };

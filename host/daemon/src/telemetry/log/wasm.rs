@@ -39,6 +39,15 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             debug!(target: "wasm", %tenant, %plugin, %revision, messages, "call killed");
         }
+        Event::TenantMemoryUsedUp {
+            plugin,
+            revision,
+            messages,
+        } => {
+            if let Some(untold) = repeats.admit(&format!("memory {tenant}")) {
+                warn!(target: "wasm", %tenant, %plugin, %revision, messages, untold, "tenant \"{tenant}\" has used up its budgets.memory: a call of plugin \"{plugin}\" waits, and no attempt is counted; raise it, or lower calls_max of the tenant");
+            }
+        }
         Event::RequestOfAnotherKind {
             plugin,
             revision,
