@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::message_id::UniqueIdGenerator;
+use protocol::subscription::ExpressionType;
 use protocol::{Address, Instant, MessageQueue, RemotingCommand, topic};
 
 use crate::assignment::{AssignError, QueueSelector};
@@ -365,9 +366,10 @@ impl Client {
                 pending: None,
                 refusal_told: None,
                 known_from: 0,
+                carried_filter: (!is_retry && subscription.expression_type == ExpressionType::Tag)
+                    .then(|| subscription.sub_string.as_str().into()),
                 subscription,
                 pull_version: unix_ms,
-                carries_filter: false,
                 is_retry,
                 first_queues: None,
                 not_allocated: None,

@@ -114,9 +114,11 @@ pub(crate) struct GroupTopic {
     /// What pulls ask the broker to know at least. It does not rise with the assignment,
     /// so that no pull meets a broker that has yet to read the heartbeat.
     pub(crate) pull_version: i64,
-    /// Pulls say the expression themselves. Brokers keep the one with the highest version,
-    /// and a version is the clock of some member: after a change the old one may win.
-    pub(crate) carries_filter: bool,
+    /// The expression, when pulls say it themselves. Brokers keep the one with the highest
+    /// version, and a version is the clock of some member: an older, narrower one may win,
+    /// of this member or of another, and would pass over messages. A broker compiles SQL
+    /// for each pull that carries it, so that it is carried only after a change.
+    pub(crate) carried_filter: Option<Arc<str>>,
     pub(crate) is_retry: bool,
     /// Whether brokers can do what it asks for.
     pub(crate) check: Check,

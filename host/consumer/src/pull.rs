@@ -139,8 +139,7 @@ impl Client {
             let commit = replica.is_master() && carried > Some(QueueOffset(0));
             (queue.commit.finished(), commit)
         };
-        let carries_filter = topic.carries_filter && !by_version_alone;
-        let carried_filter = carries_filter.then(|| topic.subscription.sub_string.as_str().into());
+        let carried_filter = topic.carried_filter.clone();
         let alone = queue.bad_record.is_some();
         let request = Request::PullMessage(Box::new(PullMessage {
             consumer_group: Arc::clone(&group.name),
@@ -155,7 +154,7 @@ impl Client {
             commit_offset,
             commit,
             suspend: PULL_SUSPEND,
-            subscription: carried_filter,
+            subscription: carried_filter.filter(|_| !by_version_alone),
             sub_version: topic.pull_version,
             expression_type: topic.subscription.expression_type.clone(),
             body_bytes_max: self.config.body_bytes_max,

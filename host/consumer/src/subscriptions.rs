@@ -11,8 +11,8 @@
 //! what lies before it was chosen by the old filter, what lies behind it by the new one.
 //! A pull that a broker holds would be answered by the filter it came with, so its answer
 //! is not waited for; and no broker is pulled from before it has taken the heartbeat with
-//! the new one. Its pulls carry the expression themselves: brokers go by the highest
-//! version of any member, which is that member's clock.
+//! the new one. Pulls carry the expression themselves (tags always, SQL after a change):
+//! brokers go by the highest version of any member, which is that member's clock.
 
 use std::sync::Arc;
 
@@ -254,7 +254,7 @@ impl Client {
         // Brokers keep the highest.
         subscription.sub_version = unix_ms.max(topic.subscription.sub_version + 1);
         topic.pull_version = subscription.sub_version;
-        topic.carries_filter = true;
+        topic.carried_filter = Some(subscription.sub_string.as_str().into());
         topic.check = Check::Passed;
         topic.known_from = self.announcement.version + 1;
         topic.subscription = subscription;

@@ -168,12 +168,6 @@ impl Broker {
         self.stored_message(entry.physical_offset)
     }
 
-    /// The expression that a group's pulls are filtered by, unless they carry one.
-    pub fn expression_of(&self, group: &str, topic: &str) -> Option<&str> {
-        let subscription = self.groups.subscription(group, topic)?;
-        Some(&subscription.sub_string)
-    }
-
     /// Takes all queue locks of a group away; returns how many.
     pub fn revoke_locks(&mut self, group: &str) -> usize {
         self.locks.revoke(group)

@@ -9,6 +9,7 @@ use end_to_end::eventually::eventually;
 use end_to_end::front_name_server::broker_addr_in;
 use end_to_end::remoting_frame::Frame;
 
+const HEART_BEAT: i32 = 34;
 const UPDATE_AND_CREATE_TOPIC: i32 = 17;
 const SEND_MESSAGE_V2: i32 = 310;
 const QUERY_CONSUMER_OFFSET: i32 = 14;
@@ -23,6 +24,14 @@ const SUCCESS: i32 = 0;
 const QUERY_NOT_FOUND: i32 = 22;
 /// A broker on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
+
+/// `String#hashCode`, of ASCII.
+fn java_hash(text: &str) -> i32 {
+    let characters = text.bytes();
+    characters.fold(0, |hash: i32, byte| {
+        hash.wrapping_mul(31).wrapping_add(byte.into())
+    })
+}
 
 /// An open connection; one request after the other.
 #[derive(Debug)]
@@ -98,6 +107,20 @@ impl Connection {
             let answer = name_server.ask(GET_ROUTEINFO_BY_TOPIC, &[("topic", topic)], b"");
             (answer.code() == SUCCESS).then_some(())
         });
+    }
+
+    /// Says what a member of a group would: that it reads a topic with this filter of one
+    /// tag, of this version, which is the member's clock in milliseconds.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub fn announce_filter(&mut self, group: &str, topic: &str, tag: &str, version: u64) {
+        let body = format!(
+            r#"{{"clientID":"zz@elsewhere","consumerDataSet":[{{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"{group}","messageModel":"CLUSTERING","subscriptionDataSet":[{{"classFilterMode":false,"codeSet":[{hash}],"expressionType":"TAG","subString":"{tag}","subVersion":{version},"tagsSet":["{tag}"],"topic":"{topic}"}}],"unitMode":false}}],"heartbeatFingerprint":0,"producerDataSet":[]}}"#,
+            hash = java_hash(tag),
+        );
+        let answer = self.ask(HEART_BEAT, &[], body.as_bytes());
+        assert_eq!(answer.code(), SUCCESS, "a heartbeat: {answer:?}");
     }
 
     /// Whether the broker has the topic: a slave asks its master for them every ten seconds.

@@ -18,7 +18,6 @@ use crate::ledger::id_of;
 use crate::network::Server;
 use crate::pull_tasks::Guests;
 use crate::resets::Obeyed;
-use crate::swaps::SWAPPED_GROUP;
 use crate::workload::{self, Outcome};
 
 /// A process. It keeps its place in the list when it is gone.
@@ -48,8 +47,6 @@ pub(crate) struct Member {
     pub(crate) listed: BTreeMap<String, bool>,
     /// Topics whose whole route it was told.
     pub(crate) routed: BTreeSet<String>,
-    /// The filter that changes has done so since its group came.
-    pub(crate) has_changed_filter: bool,
     /// When it asked for the locks it has.
     pub(crate) locks: BTreeMap<(String, MessageQueue), Instant>,
     /// What it sends, by the order of `send`.
@@ -183,7 +180,6 @@ impl Cluster {
             answered: BTreeMap::new(),
             listed: BTreeMap::new(),
             routed: BTreeSet::new(),
-            has_changed_filter: false,
             locks: BTreeMap::new(),
             sends: BTreeMap::new(),
             host: None,
@@ -220,9 +216,6 @@ impl Cluster {
         match client.subscribe(config, now) {
             Ok(id) => {
                 self.members[member].groups.insert(group, id);
-                if group == SWAPPED_GROUP {
-                    self.members[member].has_changed_filter = false;
-                }
             }
             // The group is still on its way out.
             Err(_) => self.agenda.at(

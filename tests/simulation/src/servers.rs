@@ -14,7 +14,6 @@ use crate::faults::Weather;
 use crate::ledger::id_of;
 use crate::network::{Server, commit_of};
 use crate::recovery::{MEMBERS_BELIEVED, ROUTE_BELIEVED, SHRUNK_ROUTE_BELIEVED};
-use crate::swaps::{SWAPPED_GROUP, SWAPPED_TOPIC};
 
 impl Cluster {
     /// A request reaches its server.
@@ -79,13 +78,6 @@ impl Cluster {
                 broker.committed_offset(group, &queue.topic, queue.queue_id)
             })
         };
-        if let Request::PullMessage(pull) = request
-            && pull.subscription.is_none()
-            && *pull.consumer_group == *SWAPPED_GROUP
-            && *pull.queue.topic == *SWAPPED_TOPIC
-        {
-            self.filter_of_broker_decides(member, broker);
-        }
         let before = committed(self);
         self.brokers[broker]
             .broker

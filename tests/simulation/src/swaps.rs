@@ -5,7 +5,7 @@
 //! broker can know, the new one alone does. A message that every filter wanted which may
 //! have decided is never passed over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consumer::subscriptions::ChangeSubscriptionError;
@@ -14,7 +14,7 @@ use protocol::subscription::{ExpressionType, SubscriptionData};
 
 use crate::cluster::{Cluster, Due};
 use crate::faults::FAULTS_END;
-use crate::ledger::{Id, Sent};
+use crate::ledger::Id;
 
 /// Whose filter changes, and of which topic.
 pub(crate) const SWAPPED_GROUP: &str = "G1";
@@ -72,17 +72,6 @@ impl Swaps {
     /// Whether the group must have it.
     pub(crate) fn is_needed(&self, id: Id) -> bool {
         !self.unneeded.contains(&id)
-    }
-
-    /// Another filter may decide from now on, also about what is there already.
-    fn also_decides(&mut self, filter: &'static str, sent: &BTreeMap<Id, Sent>, now: Instant) {
-        self.outgoing.insert(filter);
-        self.settled_at = self.settled_at.max(now + SETTLES);
-        for (id, sent) in sent {
-            if sent.topic == SWAPPED_TOPIC && !lets_pass(filter, sent.tag) {
-                self.unneeded.insert(*id);
-            }
-        }
     }
 
     /// As a member subscribes.
@@ -164,24 +153,6 @@ impl Cluster {
         }
     }
 
-    /// A member pulls. One that has changed its filter says so with every pull. One that
-    /// began with it leaves it to the broker, as Java's clients do, which goes by the
-    /// highest version: that of an older filter, if its member's clock was ahead.
-    pub(crate) fn filter_of_broker_decides(&mut self, member: usize, broker: usize) {
-        if self.members[member].has_changed_filter {
-            return;
-        }
-        let node = &self.brokers[broker].broker;
-        let Some(expression) = node.expression_of(SWAPPED_GROUP, SWAPPED_TOPIC) else {
-            return;
-        };
-        let mut others = FILTERS.into_iter();
-        let other = others.find(|&f| f == expression && f != self.swaps.current);
-        if let Some(other) = other {
-            self.swaps.also_decides(other, &self.ledger.sent, self.now);
-        }
-    }
-
     /// A member is told.
     pub(crate) fn swaps_member(&mut self, member: usize) {
         let stalled_until = self.members[member].stalled_until;
@@ -200,10 +171,7 @@ impl Cluster {
         self.give(member, |client, now| {
             changed = client.change_subscription(id, subscription, now);
         });
-        if changed.is_ok() {
-            self.members[member].has_changed_filter = true;
-            self.kinds.filters_changed += 1;
-        }
+        self.kinds.filters_changed += u64::from(changed.is_ok());
         let is_unread = matches!(changed, Err(ChangeSubscriptionError::UnknownTopic { .. }));
         let may_be_unread = self.swaps.lacks_topic || self.swaps.topic_back_at > Some(self.now);
         let is_expected = match changed {

@@ -1,8 +1,10 @@
-//! SQL92 filters: a real broker evaluates them, or says why it does not.
+//! Filters: a real broker evaluates SQL92, or says why it does not; and no older filter of
+//! another member decides about ours.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use end_to_end::eventually::eventually;
+use interop::broker::Connection;
 use interop::cluster::Cluster;
 use interop::tenant::{Plugin, Tenant};
 
@@ -85,4 +87,32 @@ fn a_broker_that_evaluates_no_properties_says_so_and_which_switch_it_takes() {
     let line = host.wait_for_line("the group consumes nothing", BOUND);
     assert!(line.contains("enablePropertyFilter"), "{line}");
     assert!(line.contains("SQL92"), "{line}");
+}
+
+#[test]
+fn an_older_filter_from_a_clock_ahead_passes_over_nothing() {
+    let component = guest_artifacts::path("ledger");
+    let cluster = Cluster::start(&[]);
+    cluster.create_topic("Ledger", 1);
+    let namesrv_addr = cluster.namesrv_addr();
+    // A member that is being replaced: its filter is narrower, and an hour ahead of us.
+    let mut other = Connection::to_broker_of(namesrv_addr);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ahead = now.expect("after 1970").as_secs() * 1000 + 3_600_000;
+    let config = format!("namesrv_addr = [{namesrv_addr:?}]");
+    let tenant = Tenant::new(&config, &[Plugin::of(&component, "ledger-group", "Ledger")]);
+    let tags = ["--tag", "B"];
+    assert!(tenant.send("Ledger", &["first".to_owned()], &tags).0);
+    other.announce_filter("ledger-group", "Ledger", "A", ahead);
+    let mut host = tenant.run();
+    host.wait_for_line("serving", BOUND);
+    eventually("what the broker has already", BOUND, || {
+        (host.delivery_count() == 1).then_some(())
+    });
+    // Long polls too.
+    assert!(tenant.send("Ledger", &["second".to_owned()], &tags).0);
+    eventually("what comes later", BOUND, || {
+        (host.delivery_count() == 2).then_some(())
+    });
+    drop(other);
 }
