@@ -2,6 +2,12 @@
 //!
 //! Needs `producer` in the manifest's `[grants]`; without it every send returns
 //! [`SendError::NotGranted`].
+//!
+//! Messages of a call that fails never leave, unless the grant says `mode = "immediate"`;
+//! those of one that succeeds leave before the offset of what it consumed is committed. The
+//! contract's README says what that means for a batch of which only a part is done.
+
+use std::time::Duration;
 
 use crate::bindings::mqlet::listener::producer as wit;
 #[cfg(target_family = "wasm")]
@@ -9,7 +15,7 @@ use crate::bindings::mqlet::listener::producer as host;
 #[cfg(not(target_family = "wasm"))]
 use crate::testing::host::producer as host;
 
-pub use wit::{BrokerError, SendError, SendResult};
+pub use wit::{BrokerError, SendError, SendResult, StoredAt};
 
 /// A message to be sent. RocketMQ: `Message`.
 ///
@@ -33,7 +39,7 @@ impl OutgoingMessage {
             tags: None,
             keys: Vec::new(),
             properties: Vec::new(),
-            delay_level: None,
+            delay: None,
             sharding_key: None,
             flag: 0,
         })
@@ -59,7 +65,21 @@ impl OutgoingMessage {
 
     /// Delivered after one of RocketMQ's delay levels, from 1.
     pub fn delay_level(mut self, delay_level: u32) -> Self {
-        self.0.delay_level = Some(delay_level);
+        self.0.delay = Some(wit::Delay::Level(delay_level));
+        self
+    }
+
+    /// Delivered so long after the broker got it, in whole milliseconds: a timer message of
+    /// RocketMQ 5.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        let milliseconds = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.0.delay = Some(wit::Delay::Milliseconds(milliseconds));
+        self
+    }
+
+    /// Delivered at this time, milliseconds since 1970: a timer message of RocketMQ 5.
+    pub fn deliver_at_ms(mut self, unix_ms: u64) -> Self {
+        self.0.delay = Some(wit::Delay::UntilMs(unix_ms));
         self
     }
 
@@ -75,7 +95,9 @@ impl OutgoingMessage {
         self
     }
 
-    /// Sends it and waits until the broker has it.
+    /// Sends it. By default it waits in the outbox and leaves when the call has succeeded;
+    /// then only its id is known. With `mode = "immediate"` in the grant this waits until the
+    /// broker has it.
     ///
     /// # Errors
     /// After [`SendError::Timeout`] the message may have been stored.

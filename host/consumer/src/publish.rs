@@ -1,5 +1,6 @@
 //! Sending: what goes out, what comes back, and the port that guests send through.
 
+pub(crate) mod prepare;
 pub(crate) mod sending;
 pub(crate) mod shape;
 
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::{MessageQueue, QueueOffset};
+
+pub use prepare::Preparer;
 
 /// A message to be sent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,12 +26,33 @@ pub struct OutgoingMessage {
     pub keys: Vec<String>,
     /// User properties; RocketMQ's reserved names are refused.
     pub properties: Vec<(String, String)>,
-    /// RocketMQ's delay level, 1 to 18 by default; `None` or 0 sends at once.
-    pub delay_level: Option<u32>,
+    /// When it is delivered; `None`: at once.
+    pub delay: Option<Delay>,
     /// Messages with one sharding key go to one queue, in order.
     pub sharding_key: Option<String>,
     /// The user's own 32 bits.
     pub flag: i32,
+    /// Its UNIQ_KEY, from a [`Preparer`]; `None`: it is given one when it is sent.
+    pub message_id: Option<String>,
+}
+
+/// When a message is delivered that is not delivered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delay {
+    /// RocketMQ's delay level, 1 to 18 by default; 0 is at once.
+    Level(u32),
+    /// So long after the broker got it: a timer message of RocketMQ 5. Sent in whole
+    /// milliseconds.
+    For(Duration),
+    /// At this Unix time: a timer message of RocketMQ 5.
+    UntilUnixMs(u64),
+}
+
+impl Delay {
+    /// Level 0 is none.
+    fn is_at_once(self) -> bool {
+        self == Self::Level(0)
+    }
 }
 
 /// Whether the sender waits for the broker.
@@ -114,6 +138,13 @@ pub type SendFuture = Pin<Box<dyn Future<Output = Result<Vec<SendResult>, SendEr
 
 /// Sends on behalf of guests and of `mqlet send`.
 pub trait MessageProducer: Send + Sync + 'static {
+    /// Looks for everything that `send` would refuse before it asks a broker, and gives
+    /// each message the id it will be sent with. Several messages are one batch.
+    ///
+    /// # Errors
+    /// [`SendError::Illegal`] or [`SendError::TooLarge`].
+    fn prepare(&self, messages: &mut [OutgoingMessage]) -> Result<(), SendError>;
+
     /// Sends one message, or several of one topic as one batch. One result a message.
     fn send(&self, messages: Vec<OutgoingMessage>, timeout: Duration) -> SendFuture;
 

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use consumer::assignment::{AssignError, QueueSelector};
 use consumer::listener::MessageListener;
-use consumer::publish::MessageProducer;
+use consumer::publish::{MessageProducer, Preparer};
 use consumer::pull_task::PullTaskCallback;
 use consumer::subscriptions::ChangeSubscriptionError;
 use consumer::{
@@ -165,6 +165,7 @@ enum End {
 #[derive(Debug)]
 pub struct Driver {
     commands: mpsc::Sender<Command>,
+    producer: Producer,
     end: watch::Receiver<Option<End>>,
 }
 
@@ -173,6 +174,14 @@ impl Driver {
     /// nobody before there is a reason.
     pub fn start(config: DriverConfig, observer: Observer) -> Self {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let client = &config.client;
+        let preparer = Preparer::new(
+            client.ip,
+            client.pid,
+            fastrand::u32(..),
+            client.max_message_size,
+        );
+        let producer = Producer::new(commands.clone(), preparer);
         let (ended, end) = watch::channel(None);
         let task = tokio::spawn(client_task::run(config, Arc::clone(&observer), receiver));
         // Watches the owner: a panic there is a bug that nothing can be built on.
@@ -192,7 +201,11 @@ impl Driver {
                 }
             }));
         });
-        Self { commands, end }
+        Self {
+            commands,
+            producer,
+            end,
+        }
     }
 
     /// Takes a group in; its listener is called as messages come.
@@ -339,7 +352,7 @@ impl Driver {
 
     /// Sends through this client.
     pub fn producer(&self) -> Arc<dyn MessageProducer> {
-        Arc::new(Producer::new(self.commands.clone()))
+        Arc::new(self.producer.clone())
     }
 
     /// A snapshot.

@@ -2,10 +2,11 @@
 //!
 //! The rules choose queue, broker and retry; here is only the way to them and back.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consumer::publish::{
-    MessageProducer, OutgoingMessage, SendError, SendFuture, SendMode, SendResult,
+    MessageProducer, OutgoingMessage, Preparer, SendError, SendFuture, SendMode, SendResult,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,11 +19,16 @@ const ONEWAY_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub(crate) struct Producer {
     commands: mpsc::Sender<Command>,
+    /// Held for as long as a few messages are looked at.
+    preparer: Arc<Mutex<Preparer>>,
 }
 
 impl Producer {
-    pub(crate) fn new(commands: mpsc::Sender<Command>) -> Self {
-        Self { commands }
+    pub(crate) fn new(commands: mpsc::Sender<Command>, preparer: Preparer) -> Self {
+        Self {
+            commands,
+            preparer: Arc::new(Mutex::new(preparer)),
+        }
     }
 
     fn ask(&self, messages: Vec<OutgoingMessage>, mode: SendMode, timeout: Duration) -> SendFuture {
@@ -46,6 +52,13 @@ impl Producer {
 }
 
 impl MessageProducer for Producer {
+    fn prepare(&self, messages: &mut [OutgoingMessage]) -> Result<(), SendError> {
+        let unix_now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_ms = unix_now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let mut preparer = self.preparer.lock().unwrap_or_else(PoisonError::into_inner);
+        preparer.prepare(messages, unix_ms)
+    }
+
     fn send(&self, messages: Vec<OutgoingMessage>, timeout: Duration) -> SendFuture {
         self.ask(messages, SendMode::Sync, timeout)
     }

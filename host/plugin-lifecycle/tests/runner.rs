@@ -323,6 +323,10 @@ impl Host {
 struct NoProducer;
 
 impl MessageProducer for NoProducer {
+    fn prepare(&self, _: &mut [OutgoingMessage]) -> Result<(), SendError> {
+        Err(SendError::Stopped)
+    }
+
     fn send(&self, _: Vec<OutgoingMessage>, _: Duration) -> SendFuture {
         Box::pin(std::future::ready(Err(SendError::Stopped)))
     }

@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::failure::{FailureKind, FailureRecord, Phase};
 use crate::linked::Linked;
 use crate::log_lines::CallLines;
+use crate::outbox::{self, Outbox, Stuck};
 use crate::outcome::{self, Answer};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
@@ -367,6 +368,7 @@ impl Instance {
     fn begin(&mut self, call: RunningCall, budget: Budget) -> Arc<CallClock> {
         let state = self.store.data_mut();
         state.call = Some(call);
+        state.outbox = Outbox::default();
         let clock = Arc::clone(&state.clock);
         self.store.set_epoch_deadline(1);
         clock.arm(budget);
@@ -374,9 +376,24 @@ impl Instance {
         clock
     }
 
+    /// Sends what the call that just ended has left in its outbox, within the time it has
+    /// left.
+    pub(crate) async fn empty_outbox(&mut self, slot: &mut RunSlot) -> Result<(), Stuck> {
+        let state = self.store.data_mut();
+        if state.outbox.is_empty() {
+            return Ok(());
+        }
+        slot.release();
+        let parcels = state.outbox.take_waiting();
+        let remaining = state.clock.remaining();
+        outbox::leave(parcels, &state.plugin, remaining).await
+    }
+
     /// What the call that just ended took.
     pub(crate) fn taken(&mut self) -> Taken {
         let state = self.store.data_mut();
+        // Of a call that finished nothing.
+        drop(state.outbox.take_waiting());
         // A growth that was refused and survived is nobody's business.
         let _survived = state.memory.take_denied();
         Taken {

@@ -32,6 +32,7 @@ mod limits;
 mod linked;
 mod listener;
 mod log_lines;
+mod outbox;
 mod outcome;
 mod plugin;
 mod rate;
@@ -53,7 +54,7 @@ pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
 pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
-pub use plugin::{Grants, PluginConfig, ProducerGrant};
+pub use plugin::{Grants, PluginConfig, ProducerGrant, ProducerMode};
 pub use tenant::{Budgets, OverBudget, Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
 pub use usage::{Usage, UsageSnapshot, process_cpu_time};
 

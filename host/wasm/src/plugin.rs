@@ -25,8 +25,42 @@ pub struct Grants {
 pub struct ProducerGrant {
     /// Topics it may send to.
     pub topics: Vec<String>,
+    /// When its messages leave.
+    pub mode: ProducerMode,
     /// `None`: no limit but the host's.
     pub messages_per_second: Option<u32>,
+    /// Messages of one call.
+    pub messages_per_call: u32,
+    /// Bodies and properties of the messages of one call.
+    pub bytes_per_call: u64,
+}
+
+impl ProducerGrant {
+    /// What one call may send when nobody says otherwise.
+    pub const MESSAGES_PER_CALL: u32 = 1_000;
+    /// As [`ProducerGrant::MESSAGES_PER_CALL`]: four of RocketMQ's largest messages.
+    pub const BYTES_PER_CALL: u64 = 16 << 20;
+
+    /// These topics, everything else by default.
+    pub fn new(topics: Vec<String>) -> Self {
+        Self {
+            topics,
+            mode: ProducerMode::default(),
+            messages_per_second: None,
+            messages_per_call: Self::MESSAGES_PER_CALL,
+            bytes_per_call: Self::BYTES_PER_CALL,
+        }
+    }
+}
+
+/// When a message that a guest sends in a call leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ProducerMode {
+    /// When the call has succeeded, before what it consumed counts as done.
+    #[default]
+    Outbox,
+    /// At once; what becomes of the call changes nothing.
+    Immediate,
 }
 
 /// One revision of one plugin.
@@ -159,6 +193,10 @@ pub(crate) mod testing {
     struct NoProducer;
 
     impl MessageProducer for NoProducer {
+        fn prepare(&self, _: &mut [OutgoingMessage]) -> Result<(), SendError> {
+            Err(SendError::Stopped)
+        }
+
         fn send(&self, _: Vec<OutgoingMessage>, _: Duration) -> SendFuture {
             Box::pin(async { Err(SendError::Stopped) })
         }

@@ -14,6 +14,7 @@ use crate::event::LogSource;
 use crate::imports::stdio::GuestOutput;
 use crate::limits::{self, MemoryLimiter, RANDOM_BYTES_MAX};
 use crate::log_lines::LogLines;
+use crate::outbox::Outbox;
 use crate::plugin::Plugin;
 
 /// The host's side of one instance.
@@ -25,6 +26,8 @@ pub(crate) struct State {
     pub(crate) lines: Arc<LogLines>,
     /// Set while `consume-message` or `do-pull-task` runs.
     pub(crate) call: Option<RunningCall>,
+    /// What the call has sent.
+    pub(crate) outbox: Outbox,
     wasi: WasiCtx,
 }
 
@@ -108,6 +111,7 @@ pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guard
         wasi: sealed_wasi(plugin, &lines),
         lines,
         call: None,
+        outbox: Outbox::default(),
     };
     let mut store = Store::new(engine, state);
     limits::attach(&mut store, &plugin.config.limits, guards);

@@ -96,6 +96,10 @@ pub(crate) fn silent() -> Observer {
 pub(crate) struct NoProducer;
 
 impl MessageProducer for NoProducer {
+    fn prepare(&self, _: &mut [OutgoingMessage]) -> Result<(), SendError> {
+        Err(SendError::Stopped)
+    }
+
     fn send(&self, _: Vec<OutgoingMessage>, _: Duration) -> SendFuture {
         Box::pin(std::future::ready(Err(SendError::Stopped)))
     }

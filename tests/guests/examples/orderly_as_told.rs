@@ -4,7 +4,7 @@
 //!
 //! `suspend [MS]` | `suspend-until TIMES` (while it was tried less often), then success |
 //! `commit` | `rollback` | `rollback-once` (in this instance), then commit | `fail TEXT` |
-//! `trap` | `trap-in-batch` (success when alone) | `loop` | `wait [MS]` (for ever without a
+//! `trap` | `trap-in-batch` (success when alone) | `send TOPIC` (its body), then success | `loop` | `wait [MS]` (for ever without a
 //! number), then success. Anything else is success.
 //!
 //! Each message that it comes to is written down first: "ledger[times:queue:body]".
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use exports::mqlet::listener::orderly::{BatchContext, ConsumeStatus, Guest, Message};
 use guests::{bytes, text};
+use mqlet::listener::producer::{self, OutgoingMessage};
 use wasi::logging::logging::{Level, log};
 
 struct Listener;
@@ -55,6 +56,19 @@ fn obey(body: &str, message: &Message, messages: usize) -> Result<ConsumeStatus,
     let (word, argument) = body.split_once([' ', '=']).unwrap_or((body, ""));
     let number: Option<u32> = argument.trim().parse().ok();
     match word {
+        "send" => {
+            let message = OutgoingMessage {
+                topic: argument.to_owned(),
+                body: body.as_bytes().to_vec(),
+                tags: None,
+                keys: Vec::new(),
+                properties: Vec::new(),
+                delay: None,
+                sharding_key: None,
+                flag: 0,
+            };
+            producer::send(&message).map_err(|error| format!("{error:?}"))?;
+        }
         "suspend" => return Ok(ConsumeStatus::SuspendCurrentQueueAMoment(number)),
         "suspend-until" if message.reconsume_times < number.unwrap_or(1) => {
             return Ok(ConsumeStatus::SuspendCurrentQueueAMoment(None));

@@ -6,7 +6,7 @@
 //! not past it, then is fine: it moves the offset first) | `loop` | `wait [MS]` (for ever
 //! without a number) | `next MS` (returns that, at once) | `ask TIMES` (asks for the oldest
 //! offset) | `pull MAX` (pulls so many) | `at OFFSET` (sets the offset there and returns) |
-//! `facts` (returns what the host says as an error). Anything else is done.
+//! `send TOPIC` (its body), then done | `facts` (returns what the host says as an error). Anything else is done.
 //!
 //! Each message that it comes to is written down first: "ledger[0:queue:body]".
 
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use exports::mqlet::listener::pull_task::{BatchContext, Guest};
 use guests::{bytes, text};
+use mqlet::listener::producer::{self, OutgoingMessage};
 use mqlet::listener::pull_consumer::{
     PullResult, fetch_consume_offset, max_offset, min_offset, pull, search_offset,
     update_consume_offset,
@@ -59,6 +60,19 @@ fn obey(
     let number: Option<u32> = argument.trim().parse().ok();
     match word {
         "fail" => return Err(argument.to_owned()),
+        "send" => {
+            let message = OutgoingMessage {
+                topic: argument.to_owned(),
+                body: body.as_bytes().to_vec(),
+                tags: None,
+                keys: Vec::new(),
+                properties: Vec::new(),
+                delay: None,
+                sharding_key: None,
+                flag: 0,
+            };
+            producer::send(&message).map_err(|error| format!("{error:?}"))?;
+        }
         "trap" => panic!("told to trap"),
         "trap-once" => {
             update_consume_offset(message.queue_offset + 1)?;

@@ -1,12 +1,14 @@
 //! Sends each message on: to the topic in its property "to", else to its own topic with "-out"
 //! appended; body, tag and keys as they came, property "from" with the message id. The property
-//! "how" may be "batch" (all of the batch in one) or "oneway". Fails with the error's name.
+//! "how" may be "batch" (all of the batch in one) or "oneway", "delay" a number of milliseconds,
+//! "then" what is done after: "trap", "fail", "later", "first" (is done) or "wait" (for ever).
+//! Fails with the error's name.
 
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
 use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
 use guests::{bytes, property, text};
-use mqlet::listener::producer::{self, OutgoingMessage};
+use mqlet::listener::producer::{self, Delay, OutgoingMessage};
 use wasi::logging::logging::{Level, log};
 
 struct Listener;
@@ -28,7 +30,9 @@ impl Guest for Listener {
                 .map(str::to_owned)
                 .collect(),
             properties: vec![("from".to_owned(), text(bytes!(data, message.message_id)))],
-            delay_level: None,
+            delay: property(bytes!(data, message.properties), "delay")
+                .and_then(|delay| delay.parse().ok())
+                .map(Delay::Milliseconds),
             sharding_key: property(bytes!(data, message.properties), "sharding-key"),
             flag: message.flag,
         });
@@ -44,13 +48,27 @@ impl Guest for Listener {
         };
         let results = results.map_err(|error| format!("{error:?}"))?;
         for result in results {
-            let line = format!(
-                "sent {} to {} {}",
-                result.message_id, result.broker_name, result.queue_id
-            );
+            let line = match result.stored {
+                Some(at) => format!(
+                    "sent {} to {} {}",
+                    result.message_id, at.broker_name, at.queue_id
+                ),
+                None => format!("will send {}", result.message_id),
+            };
             log(Level::Info, "send", &line);
         }
-        Ok(ConsumeStatus::ConsumeSuccess(None))
+        let then = property(bytes!(data, messages[0].properties), "then").unwrap_or_default();
+        match then.as_str() {
+            "trap" => panic!("told to trap"),
+            "fail" => Err("told to fail".to_owned()),
+            "later" => Ok(ConsumeStatus::ReconsumeLater(None)),
+            "first" => Ok(ConsumeStatus::ConsumeSuccess(Some(0))),
+            "wait" => {
+                std::thread::sleep(std::time::Duration::from_secs(1 << 20));
+                Ok(ConsumeStatus::ConsumeSuccess(None))
+            }
+            _ => Ok(ConsumeStatus::ConsumeSuccess(None)),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::mem;
 
 use super::{TestMessage, records};
+use crate::bindings::mqlet::listener::producer as wit;
 use crate::bindings::mqlet::listener::producer::{OutgoingMessage, SendError};
 use crate::log::Level;
 
@@ -24,10 +25,31 @@ pub struct SentMessage {
     pub keys: Vec<String>,
     /// The properties.
     pub properties: Vec<(String, String)>,
-    /// The delay level.
-    pub delay_level: Option<u32>,
+    /// When it is delivered, if not at once.
+    pub delay: Option<Delay>,
     /// The sharding key.
     pub sharding_key: Option<String>,
+}
+
+/// When a message is delivered that is not delivered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delay {
+    /// One of RocketMQ's delay levels.
+    Level(u32),
+    /// So many milliseconds after the broker got it.
+    Milliseconds(u64),
+    /// At this time, milliseconds since 1970.
+    UntilMs(u64),
+}
+
+impl From<wit::Delay> for Delay {
+    fn from(delay: wit::Delay) -> Self {
+        match delay {
+            wit::Delay::Level(level) => Self::Level(level),
+            wit::Delay::Milliseconds(milliseconds) => Self::Milliseconds(milliseconds),
+            wit::Delay::UntilMs(unix_ms) => Self::UntilMs(unix_ms),
+        }
+    }
 }
 
 impl From<&OutgoingMessage> for SentMessage {
@@ -39,7 +61,7 @@ impl From<&OutgoingMessage> for SentMessage {
             tag: message.tags,
             keys: message.keys,
             properties: message.properties,
-            delay_level: message.delay_level,
+            delay: message.delay.map(Delay::from),
             sharding_key: message.sharding_key,
         }
     }
@@ -159,10 +181,7 @@ pub(crate) mod producer {
             host.sent.push(SentMessage::from(message));
             Ok(SendResult {
                 message_id: format!("SENT-{queue_offset}"),
-                offset_message_id: format!("7F00000100002A9F{queue_offset:016X}"),
-                broker_name: "broker-a".to_owned(),
-                queue_id: 0,
-                queue_offset,
+                stored: None,
             })
         })
     }

@@ -9,8 +9,12 @@ use protocol::{Instant, topic};
 
 use crate::client::Client;
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
-use crate::publish::{OutgoingMessage, SendError, SendMode};
+use crate::publish::{Delay, OutgoingMessage, SendError, SendMode};
 
+/// Characters of an id with an IPv6 address in it.
+const ID_CHARS_MAX: usize = 56;
+/// What a message of a batch takes beside body and properties.
+const BATCHED_MESSAGE_BYTES: usize = 22;
 /// Messages of one batch.
 const BATCH_MESSAGES_MAX: usize = 1024;
 
@@ -38,11 +42,15 @@ impl Client {
         let first = messages.first().ok_or_else(|| SendError::Illegal {
             reason: "there is no message to send".to_owned(),
         })?;
-        for message in messages {
-            check(message, self.config.max_message_size)?;
-        }
+        check_each(messages, self.config.max_message_size)?;
         let unix_ms = self.clock.unix_ms(now);
-        let ids: Vec<String> = messages.iter().map(|_| self.ids.next_id(unix_ms)).collect();
+        let ids: Vec<String> = messages
+            .iter()
+            .map(|message| match &message.message_id {
+                Some(id) => id.clone(),
+                None => self.ids.next_id(unix_ms),
+            })
+            .collect();
         let header = SendMessageRequestHeader {
             producer_group: CLIENT_INNER_PRODUCER_GROUP.to_owned(),
             topic: topic::wrap_namespace(&self.config.namespace, &first.topic).into_owned(),
@@ -108,6 +116,35 @@ impl Client {
     }
 }
 
+/// Every rule that a broker need not be asked for; several messages are one batch.
+pub(super) fn check_all(messages: &[OutgoingMessage], bytes_max: u32) -> Result<(), SendError> {
+    check_each(messages, bytes_max)?;
+    if messages.len() > 1 {
+        check_batch(messages)?;
+    }
+    let mut bytes: usize = 0;
+    for message in messages {
+        let properties = encode_properties(message, &"0".repeat(ID_CHARS_MAX))?;
+        bytes = bytes.saturating_add(message.body.len());
+        if messages.len() > 1 {
+            bytes = bytes.saturating_add(properties.len() + BATCHED_MESSAGE_BYTES);
+        }
+    }
+    if bytes > bytes_max as usize {
+        return Err(SendError::TooLarge {
+            bytes: bytes as u64,
+            bytes_max: bytes_max.into(),
+        });
+    }
+    Ok(())
+}
+
+fn check_each(messages: &[OutgoingMessage], bytes_max: u32) -> Result<(), SendError> {
+    messages
+        .iter()
+        .try_for_each(|message| check(message, bytes_max))
+}
+
 /// RocketMQ: `Validators#checkMessage`.
 fn check(message: &OutgoingMessage, bytes_max: u32) -> Result<(), SendError> {
     let illegal = |reason: String| Err(SendError::Illegal { reason });
@@ -152,7 +189,7 @@ fn check_batch(messages: &[OutgoingMessage]) -> Result<(), SendError> {
         "a batch has one topic".to_owned()
     } else if messages
         .iter()
-        .any(|message| message.delay_level.unwrap_or(0) > 0)
+        .any(|message| message.delay.is_some_and(|delay| !delay.is_at_once()))
     {
         "a batch cannot be delayed; send delayed messages one by one".to_owned()
     } else if topic::is_retry_topic(topic) {
@@ -165,8 +202,14 @@ fn check_batch(messages: &[OutgoingMessage]) -> Result<(), SendError> {
 
 fn encode_properties(message: &OutgoingMessage, id: &str) -> Result<String, SendError> {
     let keys = message.keys.join(" ");
-    let level = message.delay_level.filter(|&level| level > 0);
-    let level = level.map(|level| level.to_string());
+    let delay = message.delay.filter(|delay| !delay.is_at_once());
+    // RocketMQ: Message#setDelayTimeLevel, #setDelayTimeMs, #setDeliverTimeMs.
+    let delay = delay.map(|delay| match delay {
+        Delay::Level(level) => (properties::DELAY_TIME_LEVEL, level.to_string()),
+        Delay::For(delay) => (properties::TIMER_DELAY_MS, delay.as_millis().to_string()),
+        Delay::UntilUnixMs(until) => (properties::TIMER_DELIVER_MS, until.to_string()),
+    });
+    let (delay_name, delay) = delay.unzip();
     let own = message.properties.iter();
     let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
     let optional = [
@@ -177,7 +220,10 @@ fn encode_properties(message: &OutgoingMessage, id: &str) -> Result<String, Send
         (properties::UNIQ_KEY, Some(id)),
         (properties::WAIT_STORE_MSG_OK, Some("true")),
         (properties::TAGS, message.tags.as_deref()),
-        (properties::DELAY_TIME_LEVEL, level.as_deref()),
+        (
+            delay_name.unwrap_or(properties::DELAY_TIME_LEVEL),
+            delay.as_deref(),
+        ),
         (properties::SHARDING_KEY, message.sharding_key.as_deref()),
     ];
     let given = optional

@@ -1,7 +1,7 @@
 //! Sending.
 
 use super::*;
-use crate::publish::{OutgoingMessage, SendMode};
+use crate::publish::{Delay, OutgoingMessage, SendMode};
 use crate::request::RequestError;
 use crate::testing::refused;
 
@@ -80,7 +80,7 @@ fn batches_oneways_and_what_is_refused() {
         SendMode::Oneway,
     );
     let delayed = OutgoingMessage {
-        delay_level: Some(3),
+        delay: Some(Delay::Level(3)),
         ..message("later")
     };
     send(&mut t, "delayed", vec![delayed.clone()], SendMode::Sync);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
-use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendResult};
+use consumer::publish::{Delay, MessageProducer, OutgoingMessage, SendError, SendResult};
 use consumer::request::is_access_refused;
 use driver::Driver;
 use plugin_lifecycle::document::Override;
@@ -286,7 +286,7 @@ impl<'a> Sending<'a> {
                 tags: arguments.tag.clone(),
                 keys: arguments.keys.clone(),
                 properties: arguments.properties.clone(),
-                delay_level: (arguments.delay_level > 0).then_some(arguments.delay_level),
+                delay: Some(Delay::Level(arguments.delay_level)),
                 ..OutgoingMessage::default()
             })
             .collect();

@@ -1,6 +1,6 @@
 //! `[grants]`: what reaches outside the box. Nothing by default.
 
-use wasm::{Grants, ProducerGrant};
+use wasm::{Grants, ProducerGrant, ProducerMode};
 
 use crate::document::Section;
 use crate::manifest::group;
@@ -40,10 +40,32 @@ fn producer(grants: &Section<'_, '_>) -> Option<ProducerGrant> {
                 .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
         },
     );
+    let mode = section.or("mode", ProducerMode::default(), |value| {
+        let modes = [
+            ("outbox", ProducerMode::Outbox),
+            ("immediate", ProducerMode::Immediate),
+        ];
+        value.choice(&modes, &[])
+    });
+    let messages_per_call = section.or(
+        "messages_per_call",
+        ProducerGrant::MESSAGES_PER_CALL,
+        |value| {
+            value
+                .count(1..=100_000)
+                .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+        },
+    );
+    let bytes_per_call = section.or("bytes_per_call", ProducerGrant::BYTES_PER_CALL, |value| {
+        value.byte_size(1..=1 << 30)
+    });
     section.refuse_unknown();
     Some(ProducerGrant {
-        topics: topics?,
+        mode,
         messages_per_second: Some(messages_per_second),
+        messages_per_call,
+        bytes_per_call,
+        ..ProducerGrant::new(topics?)
     })
 }
 

@@ -1,10 +1,16 @@
 //! `mqlet:listener/producer`: sends through the port `MessageProducer`, to granted
-//! topics only, within the time the call has left.
+//! topics only. In a call messages are put in its outbox (`outbox.rs`), unless the grant
+//! says that they leave at once; outside one (`init`, `shutdown`) nothing is consumed and
+//! nothing to wait for, and they leave at once too, within the time that is left.
+
+use std::time::Duration;
 
 use bytes::Bytes;
-use consumer::publish::{OutgoingMessage, SendError, SendResult};
+use consumer::publish::{Delay, OutgoingMessage, SendError, SendResult};
 
 use crate::bindings::mqlet::listener::producer as wit;
+use crate::outbox::{self, Full, Parcel};
+use crate::plugin::ProducerMode;
 use crate::store::State;
 
 impl wit::Host for State {
@@ -29,9 +35,21 @@ impl wit::Host for State {
     }
 
     async fn send_oneway(&mut self, message: wit::OutgoingMessage) -> Result<(), wit::SendError> {
-        self.check_grant(std::slice::from_ref(&message))?;
-        let sending = self.plugin.producer.send_oneway(outgoing(message));
-        sending.await.map(|_| ()).map_err(refusal)
+        let mut messages = self.admit(vec![message])?;
+        if self.has_outbox() {
+            self.prepare(&mut messages)?;
+            let parcels = messages.into_iter().map(Parcel::Oneway);
+            parcels.for_each(|parcel| self.outbox.put(parcel));
+            return Ok(());
+        }
+        self.plugin
+            .usage
+            .add_bytes_out(messages.iter().map(outbox::size).sum());
+        for message in messages {
+            let sending = self.plugin.producer.send_oneway(message);
+            sending.await.map_err(refusal)?;
+        }
+        Ok(())
     }
 }
 
@@ -40,8 +58,16 @@ impl State {
         &mut self,
         messages: Vec<wit::OutgoingMessage>,
     ) -> Result<Vec<wit::SendResult>, wit::SendError> {
-        self.check_grant(&messages)?;
-        let messages = messages.into_iter().map(outgoing).collect();
+        let mut messages = self.admit(messages)?;
+        if self.has_outbox() {
+            self.prepare(&mut messages)?;
+            let results = messages.iter().map(waiting).collect();
+            self.outbox.put(Parcel::Acknowledged(messages));
+            return Ok(results);
+        }
+        self.plugin
+            .usage
+            .add_bytes_out(messages.iter().map(outbox::size).sum());
         let sending = self.plugin.producer.send(messages, self.clock.remaining());
         match sending.await {
             Ok(results) => Ok(results.into_iter().map(result).collect()),
@@ -49,13 +75,26 @@ impl State {
         }
     }
 
-    fn check_grant(&self, messages: &[wit::OutgoingMessage]) -> Result<(), wit::SendError> {
+    fn has_outbox(&self) -> bool {
+        let grant = self.plugin.config.grants.producer.as_ref();
+        self.call.is_some() && grant.is_some_and(|grant| grant.mode == ProducerMode::Outbox)
+    }
+
+    fn prepare(&self, messages: &mut [OutgoingMessage]) -> Result<(), wit::SendError> {
+        self.plugin.producer.prepare(messages).map_err(refusal)
+    }
+
+    /// Lets pass what is granted, and counts it.
+    fn admit(
+        &mut self,
+        messages: Vec<wit::OutgoingMessage>,
+    ) -> Result<Vec<OutgoingMessage>, wit::SendError> {
         let Some(grant) = &self.plugin.config.grants.producer else {
             return Err(wit::SendError::NotGranted(
                 "the manifest has no [grants] producer".into(),
             ));
         };
-        for message in messages {
+        for message in &messages {
             if !grant.topics.contains(&message.topic) {
                 return Err(wit::SendError::NotGranted(format!(
                     "topic \"{}\" is not among [grants] producer.topics",
@@ -63,26 +102,23 @@ impl State {
                 )));
             }
         }
+        let messages: Vec<_> = messages.into_iter().map(outgoing).collect();
+        self.outbox.count(&messages, grant).map_err(|full| {
+            wit::SendError::NotGranted(match full {
+                Full::Messages(most) => format!(
+                    "this call has sent what [grants] producer.messages_per_call = {most} allows"
+                ),
+                Full::Bytes(most) => format!(
+                    "this call would send more than [grants] producer.bytes_per_call = {most} allows"
+                ),
+            })
+        })?;
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        if let Some(rate) = &self.plugin.send_rate
-            && !rate.take(count)
-        {
-            return Err(wit::SendError::RateLimited);
+        match &self.plugin.send_rate {
+            Some(rate) if !rate.take(count) => Err(wit::SendError::RateLimited),
+            _ => Ok(messages),
         }
-        let bytes = messages.iter().map(size).sum();
-        self.plugin.add_bytes_out(bytes);
-        Ok(())
     }
-}
-
-/// Body and properties.
-fn size(message: &wit::OutgoingMessage) -> usize {
-    let properties = message.properties.iter();
-    let properties: usize = properties
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
-    let keys: usize = message.keys.iter().map(String::len).sum();
-    message.body.len() + properties + keys
 }
 
 fn outgoing(message: wit::OutgoingMessage) -> OutgoingMessage {
@@ -92,19 +128,34 @@ fn outgoing(message: wit::OutgoingMessage) -> OutgoingMessage {
         tags: message.tags,
         keys: message.keys,
         properties: message.properties,
-        delay_level: message.delay_level,
+        delay: message.delay.map(|delay| match delay {
+            wit::Delay::Level(level) => Delay::Level(level),
+            wit::Delay::Milliseconds(delay) => Delay::For(Duration::from_millis(delay)),
+            wit::Delay::UntilMs(unix_ms) => Delay::UntilUnixMs(unix_ms),
+        }),
         sharding_key: message.sharding_key,
         flag: message.flag,
+        message_id: None,
+    }
+}
+
+/// Of a message in the outbox.
+fn waiting(message: &OutgoingMessage) -> wit::SendResult {
+    wit::SendResult {
+        message_id: message.message_id.clone().unwrap_or_default(),
+        stored: None,
     }
 }
 
 fn result(sent: SendResult) -> wit::SendResult {
     wit::SendResult {
         message_id: sent.message_id,
-        offset_message_id: sent.offset_message_id,
-        broker_name: sent.message_queue.broker_name.to_string(),
-        queue_id: sent.message_queue.queue_id,
-        queue_offset: sent.queue_offset.0,
+        stored: Some(wit::StoredAt {
+            offset_message_id: sent.offset_message_id,
+            broker_name: sent.message_queue.broker_name.to_string(),
+            queue_id: sent.message_queue.queue_id,
+            queue_offset: sent.queue_offset.0,
+        }),
     }
 }
 

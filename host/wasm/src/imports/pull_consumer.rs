@@ -14,6 +14,7 @@ use protocol::QueueOffset;
 
 use crate::bindings::scheduled_pull::mqlet::listener::pull_consumer as wit;
 use crate::convert;
+use crate::outbox;
 use crate::store::{RunningCall, RunningPullTask, State};
 
 /// What one run may ask of its queue, pulls and offsets together.
@@ -67,7 +68,13 @@ impl wit::Host for State {
 
     async fn update_consume_offset(&mut self, offset: u64) -> Result<(), String> {
         let puller = self.puller()?;
-        let updating = puller.update_consume_offset(checked(offset)?);
+        let offset = checked(offset)?;
+        // What was sent for the messages before the offset leaves before they are done.
+        let parcels = self.outbox.take_waiting();
+        let remaining = self.clock.remaining();
+        let leaving = outbox::leave(parcels, &self.plugin, remaining);
+        leaving.await.map_err(|stuck| stuck.to_string())?;
+        let updating = puller.update_consume_offset(offset);
         updating.await.map_err(|error| said(&error))
     }
 

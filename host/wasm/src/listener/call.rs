@@ -14,6 +14,7 @@ use crate::event::{CallReport, Event};
 use crate::failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord};
 use crate::instance::{Instance, NoInstance};
 use crate::limits::TenantMemoryUsedUp;
+use crate::outbox;
 use crate::outcome::{self, Answer, Status};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
@@ -128,9 +129,15 @@ impl Shared {
                 .consume_message(call, &messages, convert::context(request), budget, slot)
                 .await
         };
-        unfinished.is_over = true;
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                if outbox::finishes(&answer.status)
+                    && let Err(stuck) = instance.empty_outbox(slot).await
+                {
+                    answer.status = outbox::all_again(&answer.status);
+                    answer.error = Some(stuck.to_string());
+                }
+                unfinished.is_over = true;
                 self.tell_answered(request, part, waited, &answer, &mut instance);
                 self.pool.give_back(instance, slot).await;
                 Called::Answered(answer.status)
@@ -141,6 +148,7 @@ impl Shared {
                 Called::NoInstance
             }
             Err(interruption) => {
+                unfinished.is_over = true;
                 let record = instance.record(interruption, budget);
                 // Gone before anybody hears of it: the messages may go out again then.
                 self.pool.drop_failed(instance);

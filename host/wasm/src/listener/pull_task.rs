@@ -86,10 +86,15 @@ impl Shared {
         let (answer, task) = instance
             .do_pull_task(task, &context, budget, &mut slot)
             .await;
-        unfinished.is_over = true;
         match answer {
             Ok(answer) => {
-                let answer = answer.map_err(|text| outcome::short(&text));
+                let mut answer = answer.map_err(|text| outcome::short(&text));
+                if answer.is_ok()
+                    && let Err(stuck) = instance.empty_outbox(&mut slot).await
+                {
+                    answer = Err(stuck.to_string());
+                }
+                unfinished.is_over = true;
                 let finished = Finished {
                     message_queue: &request.message_queue,
                     messages: task.map_or(0, |task| task.pulled),
@@ -112,6 +117,7 @@ impl Shared {
                 PullTaskResult::NotFinished
             }
             Err(interruption) => {
+                unfinished.is_over = true;
                 let record = instance.record(interruption, budget);
                 // Gone before anybody hears of it: the next run may come then.
                 self.pool.drop_failed(instance);

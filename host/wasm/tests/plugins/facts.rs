@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use consumer::listener::{CancelSignal, MessageListener, MessageRun};
 use consumer::publish::SendError;
-use wasm::{Grants, ProducerGrant};
+use wasm::{ProducerGrant, ProducerMode};
 
 use crate::support::{Plugin, Request, SOON, all_done, message_id};
 
@@ -288,12 +288,11 @@ async fn send_that_hangs_is_cut_at_the_deadline() {
 
 async fn load_with_grant(messages_per_second: Option<u32>) -> Plugin {
     Plugin::load_with("send", |config| {
-        config.grants = Grants {
-            producer: Some(ProducerGrant {
-                topics: vec!["orders-out".into()],
-                messages_per_second,
-            }),
-        };
+        config.grants.producer = Some(ProducerGrant {
+            mode: ProducerMode::Immediate,
+            messages_per_second,
+            ..ProducerGrant::new(vec!["orders-out".into()])
+        });
     })
     .await
 }

@@ -16,6 +16,7 @@ mod loading;
 mod logging;
 mod neighbours;
 mod orderly;
+mod outbox;
 mod pools;
 mod pull_task;
 mod support;

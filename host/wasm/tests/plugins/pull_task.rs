@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consumer::listener::{CancelSignal, MessageModel, MessageRun};
+use consumer::publish::SendError;
 use consumer::pull_task::{
     PullTaskCallback, PullTaskId, PullTaskRequest, PullTaskResult, QueuePull, QueuePullResult,
     QueuePuller, QueuePullerError, QueuePullerFuture,
 };
 use consumer::request::PullStatus;
 use protocol::{MessageQueue, QueueOffset};
-use wasm::{Event, FailureKind, ListenerKind, PULL_MESSAGES_MAX, Phase, QUESTIONS_MAX};
+use wasm::{
+    Event, FailureKind, ListenerKind, PULL_MESSAGES_MAX, Phase, ProducerGrant, QUESTIONS_MAX,
+};
 
 use crate::support::{Plugin, Request, SOON, eventually, message_id};
 
@@ -109,6 +112,33 @@ impl QueuePuller for Queue {
     fn search_offset(&self, timestamp_ms: u64) -> QueuePullerFuture<QueueOffset> {
         self.answer(QueueOffset(timestamp_ms % 1000))
     }
+}
+
+#[tokio::test]
+async fn offset_moves_only_when_what_was_sent_before_it_has_left() {
+    let plugin = Plugin::load_with("pull_as_told", |config| {
+        config.listener = ListenerKind::ScheduledPull;
+        config.grants.producer = Some(ProducerGrant::new(vec!["orders-out".into()]));
+    })
+    .await;
+    let sent = || plugin.sent.messages.lock().unwrap().len();
+
+    let queue = Queue::of(&["send orders-out", "fail"]);
+    let failed = run(&plugin, &queue).await;
+    assert!(
+        matches!(failed, PullTaskResult::Failed { .. }),
+        "{failed:?}"
+    );
+    assert_eq!((sent(), queue.offset()), (1, Some(FIRST + 1)));
+
+    *plugin.sent.refusal.lock().unwrap() = Some(SendError::Stopped);
+    let queue = Queue::of(&["x", "send orders-out"]);
+    let failed = run(&plugin, &queue).await;
+    let PullTaskResult::Failed { reason } = failed else {
+        panic!("{failed:?}");
+    };
+    assert!(reason.contains("its outbox could not leave"), "{reason}");
+    assert_eq!(queue.offset(), Some(FIRST + 1));
 }
 
 async fn load() -> Plugin {

@@ -311,6 +311,7 @@ pub struct Sent {
     pub timeouts: Arc<Mutex<Vec<Duration>>>,
     pub refusal: Arc<Mutex<Option<SendError>>>,
     pub hangs: Arc<std::sync::atomic::AtomicBool>,
+    pub prepared: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl Sent {
@@ -341,6 +342,20 @@ impl Sent {
 }
 
 impl MessageProducer for Sent {
+    fn prepare(&self, messages: &mut [OutgoingMessage]) -> Result<(), SendError> {
+        for message in messages {
+            if message.body.is_empty() {
+                let reason = "the body is empty".to_owned();
+                return Err(SendError::Illegal { reason });
+            }
+            let number = self
+                .prepared
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            message.message_id = Some(format!("prepared-{number}"));
+        }
+        Ok(())
+    }
+
     fn send(&self, messages: Vec<OutgoingMessage>, timeout: Duration) -> SendFuture {
         self.timeouts.lock().unwrap().push(timeout);
         self.answer(messages)
