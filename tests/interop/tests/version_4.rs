@@ -1,14 +1,17 @@
 //! The main scenarios on RocketMQ 4.9.7, beside its own Java client.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 use end_to_end::eventually::eventually;
 use end_to_end::host_process::HostProcess;
 use end_to_end::ledger::counts;
+use interop::broker::Connection;
 use interop::cluster::{Cluster, QUICK_LEVELS};
 use interop::host::{self, HostSettings};
 use interop::java;
+use interop::tenant::{Plugin, Tenant};
 
 const VERSION: &str = "4.9.7";
 /// Generous: the machine may be compiling beside us.
@@ -117,4 +120,105 @@ fn an_old_broker_and_its_java_client_get_on_with_us() {
     let repeats = killed.len() - COUNT;
     let allowed = 4 * (1_000 + 32);
     assert!(repeats <= allowed, "{repeats} repeats, {allowed} allowed");
+}
+
+/// A plugin of this component that reads `topic` as the group of the same name.
+fn manifest(component: &str, listener: &str, topic: &str, head: &str, filter: &str) -> String {
+    let component = guest_artifacts::path(component);
+    format!(
+        "name = \"{name}\"\ncomponent = {component:?}\nlistener = {listener:?}\n\
+         consumer_group = {topic:?}\n{head}\n\
+         [[subscription]]\ntopic = {topic:?}\n{filter}\n\
+         [limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"\n",
+        name = topic.to_lowercase(),
+    )
+}
+
+#[test]
+fn every_way_of_consuming_works_on_an_old_broker_and_goes_on_after_a_restart() {
+    const COUNT: usize = 200;
+    const TOPICS: [&str; 5] = ["ordered", "everywhere", "chosen", "pulled", "given"];
+    let cluster = Cluster::start_version(VERSION, &[QUICK_LEVELS, "enablePropertyFilter=true"]);
+    let namesrv_addr = cluster.namesrv_addr();
+    let tenant = Tenant::new(
+        &format!("namesrv_addr = [{namesrv_addr:?}]"),
+        &[] as &[Plugin<'_>],
+    );
+    let sql = "expression_type = \"sql92\"\nexpression = \"region = 'eu'\"";
+    let first = "consume_from_where = \"first_offset\"\n";
+    let by_hand = "\n[[assign]]\ntopic = \"given\"\n";
+    let broadcasting = format!("{first}message_model = \"broadcasting\"\n");
+    for (topic, text) in [
+        (
+            "ordered",
+            manifest("orderly_as_told", "orderly", "ordered", first, ""),
+        ),
+        (
+            "everywhere",
+            manifest("ledger", "concurrent", "everywhere", &broadcasting, ""),
+        ),
+        (
+            "chosen",
+            manifest("ledger", "concurrent", "chosen", first, sql),
+        ),
+        (
+            "pulled",
+            manifest("pull_as_told", "scheduled-pull", "pulled", "", ""),
+        ),
+        (
+            "given",
+            manifest("ledger", "concurrent", "given", first, by_hand),
+        ),
+    ] {
+        cluster.create_topic(topic, 2);
+        let file = tenant
+            .folder()
+            .join("plugins")
+            .join(format!("{topic}.toml"));
+        fs::write(file, text).expect("a folder of ours");
+    }
+    let send = |round: &str| {
+        for topic in TOPICS {
+            let prefix = format!("{topic}-{round}");
+            let property = ["--property", "region=eu"];
+            let all: Vec<String> = bodies(&prefix, COUNT).collect();
+            assert!(tenant.send(topic, &all, &property).0);
+        }
+        let other = ["--property", "region=us"];
+        assert!(tenant.send("chosen", &["not-chosen".to_owned()], &other).0);
+    };
+    let mut hosts: Vec<HostProcess> = Vec::new();
+    for round in ["first", "second"] {
+        if round == "second" {
+            // While nobody is there.
+            send(round);
+        }
+        let mut host = tenant.run();
+        host.wait_for_line("serving", BOUND);
+        if round == "first" {
+            send(round);
+            // Stays first in its queue until it has been tried three times.
+            let mut broker = Connection::to_broker_of(namesrv_addr);
+            broker.send("ordered", 0, b"suspend-until 2");
+            broker.send("ordered", 0, b"behind-it");
+            wait_for_all(&[&host], "behind-it", 1);
+        }
+        for topic in TOPICS {
+            wait_for_all(&[&host], &format!("{topic}-{round}"), COUNT);
+        }
+        host.interrupt();
+        assert!(host.wait(BOUND).success());
+        hosts.push(host);
+    }
+    let all: Vec<_> = hosts.iter().flat_map(HostProcess::deliveries).collect();
+    let counts = counts(&all);
+    assert_eq!(counts.get("not-chosen"), None);
+    let again = counts.get("suspend-until=2");
+    assert_eq!(again, Some(&3), "the first attempt and two more");
+    for (body, count) in &counts {
+        let expected = if *body == "suspend-until=2" { 3 } else { 1 };
+        assert_eq!(*count, expected, "{body}");
+    }
+    let expected = TOPICS.len() * 2 * COUNT + 2;
+    assert_eq!(counts.len(), expected);
 }
