@@ -35,8 +35,9 @@ pub(crate) const HEARTBEAT_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// RocketMQ: `rocketmq.client.rebalance.waitInterval`.
 pub(crate) const REBALANCE: Duration = Duration::from_secs(20);
 /// While unbalanced, and between two rebalances that somebody asked for. RocketMQ:
-/// `rocketmq.client.rebalance.minInterval`.
-pub(crate) const REBALANCE_MIN: Duration = Duration::from_secs(1);
+/// `rocketmq.client.rebalance.minInterval`, a second: less, so that who has an orderly
+/// queue next has its lock within a second, whichever broker it asked first.
+pub(crate) const REBALANCE_MIN: Duration = Duration::from_millis(750);
 /// RocketMQ: `persistConsumerOffsetInterval`.
 pub(crate) const PERSIST_OFFSETS: Duration = Duration::from_secs(5);
 /// After a failed pull or start. RocketMQ: `pullTimeDelayMillsWhenException`.

@@ -10,10 +10,10 @@ use crate::cluster::{Cluster, Due, MEMBERS_MAX};
 use crate::in_order::ORDERLY_GROUP;
 
 /// From the unlock that reached the broker to the next lock. A member that heard of the
-/// change from one broker and asked another that had not yet heard itself looks again a
-/// second later, the least there is between two rebalances; the rest is for the last calls
-/// of whoever leaves and for the answers.
-const HAND_OVER_MAX: Duration = Duration::from_millis(1_200);
+/// change from one broker and asked another that had not yet heard itself looks again
+/// three quarters of a second later, the least there is between two rebalances; the rest is
+/// for the last calls of whoever leaves and for the answers.
+const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 /// So long it is looked at.
 const DRILL: Duration = Duration::from_secs(5);
 
