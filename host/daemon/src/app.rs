@@ -18,7 +18,7 @@ use consumer::pull_task::PullTaskCallback;
 use driver::{Driver, DriverError, HostPermits};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
-use plugin_lifecycle::{DeployError, Manifest, Plugin, RunnerConfig};
+use plugin_lifecycle::{Manifest, Plugin, RunnerConfig};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -53,7 +53,7 @@ pub(crate) struct Tenant {
 }
 
 /// A cluster, and how much of the host it may use.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct TenantSettings {
     pub(crate) name: Arc<str>,
     pub(crate) connection: ConnectionConfig,
@@ -65,17 +65,8 @@ pub(crate) struct TenantSettings {
     pub(crate) budgets: wasm::Budgets,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
     pub(crate) local_offsets: Option<PathBuf>,
-}
-
-/// Why a plugin does not serve.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeError {
-    /// Its component does not work.
-    #[error(transparent)]
-    Deploy(#[from] DeployError),
-    /// Its group was not taken in.
-    #[error(transparent)]
-    Subscribe(#[from] DriverError),
+    /// Hears of its plugins, too.
+    pub(crate) plugin_observer: Option<plugin_lifecycle::event::Observer>,
 }
 
 impl App {
@@ -121,6 +112,7 @@ impl App {
             weight,
             budgets,
             local_offsets,
+            plugin_observer,
         } = settings;
         if connection.tls_is_insecure {
             warn!(
@@ -145,13 +137,22 @@ impl App {
         config.gate = has_budgets.then(|| BudgetGate::of(&tenant));
         let driver = Driver::start(config, self.telemetry.driver_observer(&name));
         let failures = Failures::default();
+        let to_log = self.telemetry.plugin_observer(&name);
+        let observer: plugin_lifecycle::event::Observer = match plugin_observer {
+            None => to_log,
+            Some(other) => Arc::new(move |event| {
+                to_log(event);
+                other(event);
+            }),
+        };
         let runner = RunnerConfig {
             engine: self.engine.clone(),
             cache: Arc::clone(&self.cache),
             tenant,
             producer: driver.producer(),
             drain_timeout: self.host.drain_timeout,
-            observer: self.telemetry.plugin_observer(&name),
+            rollback_window: self.host.rollback_window,
+            observer,
             wasm_observer: failures.keeping(self.telemetry.wasm_observer(&name)),
             loads: Arc::clone(&self.loads),
         };
@@ -188,23 +189,6 @@ impl Tenant {
     /// A plugin without a revision.
     pub(crate) fn start_plugin(&self, manifest: &Manifest) -> Plugin {
         Plugin::start(manifest.name().clone(), self.runner.clone())
-    }
-
-    /// Loads the plugin, then takes its group in: from then on it is called as messages
-    /// come, and waits for servers and topics that are not there yet.
-    ///
-    /// # Errors
-    /// Why it does not serve.
-    pub(crate) async fn serve(&self, manifest: Manifest) -> Result<Plugin, ServeError> {
-        let plugin = self.start_plugin(&manifest);
-        let group = manifest.group_config();
-        if let Err(error) = plugin.deploy(Arc::new(manifest)).await {
-            plugin.stop(tokio::time::Instant::now()).await;
-            return Err(error.into());
-        }
-        self.subscribe(group, plugin.listener(), plugin.pull_task())
-            .await?;
-        Ok(plugin)
     }
 
     /// Takes a group in.

@@ -89,6 +89,15 @@ pub(crate) enum Command {
     Seek(commands::seek::SeekArguments),
     Failures(commands::failures::FailuresArguments),
     Usage(commands::usage::UsageArguments),
+    Plugins(commands::plugins::PluginsArguments),
+    #[command(visible_alias = "swap")]
+    Deploy(commands::deploy::DeployArguments),
+    Rollback(commands::deploy::RollbackArguments),
+    Promote(commands::deploy::PromoteArguments),
+    Abort(commands::deploy::AbortArguments),
+    Cancel(commands::deploy::CancelArguments),
+    Remove(commands::deploy::RemoveArguments),
+    History(commands::history::HistoryArguments),
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.

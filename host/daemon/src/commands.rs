@@ -28,6 +28,12 @@ pub(crate) mod seek;
 pub(crate) mod failures;
 pub(crate) mod usage;
 
+pub(crate) mod plugins;
+
+pub(crate) mod deploy;
+
+pub(crate) mod history;
+
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -55,5 +61,19 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Seek(arguments) => seek::execute(&global, &arguments, &mut output),
         Command::Failures(arguments) => failures::execute(&global, &arguments, &mut output),
         Command::Usage(arguments) => usage::execute(&global, &arguments, &mut output),
+        Command::Plugins(arguments) => plugins::execute(&global, &arguments, &mut output),
+        Command::Deploy(arguments) => deploy::deploy(&global, &arguments, &mut output),
+        Command::Rollback(arguments) => deploy::rollback(&global, &arguments, &mut output),
+        Command::Promote(arguments) => {
+            deploy::change(&global, &arguments.plugin, "promote", &mut output)
+        }
+        Command::Abort(arguments) => {
+            deploy::change(&global, &arguments.plugin, "abort", &mut output)
+        }
+        Command::Cancel(arguments) => {
+            deploy::change(&global, &arguments.plugin, "cancel", &mut output)
+        }
+        Command::Remove(arguments) => deploy::remove(&global, &arguments, &mut output),
+        Command::History(arguments) => history::execute(&global, &arguments, &mut output),
     }
 }

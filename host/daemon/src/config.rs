@@ -58,6 +58,8 @@ pub(crate) struct HostConfig {
     pub(crate) control: ControlConfig,
     /// How long calls under way may take to end.
     pub(crate) drain_timeout: Duration,
+    /// How long a revision that was replaced stays warm.
+    pub(crate) rollback_window: Duration,
 }
 
 /// `[control]`.
@@ -234,6 +236,18 @@ pub(crate) fn control_socket(
     file: Option<&Path>,
     global: &GlobalArguments,
 ) -> anyhow::Result<PathBuf> {
+    Ok(host_of(file, global)?.control.socket)
+}
+
+/// Where a host keeps what outlives it; otherwise as [`control_socket`].
+///
+/// # Errors
+/// The file that was named cannot be read.
+pub(crate) fn state_dir(file: Option<&Path>, global: &GlobalArguments) -> anyhow::Result<PathBuf> {
+    Ok(host_of(file, global)?.state_dir)
+}
+
+fn host_of(file: Option<&Path>, global: &GlobalArguments) -> anyhow::Result<HostConfig> {
     let overrides = overrides::collect(global, &HostArguments::default());
     let default = Path::new(CONFIG_FILE_NAME);
     let file = match file {
@@ -248,8 +262,11 @@ pub(crate) fn control_socket(
     let document = Document::parse(file.unwrap_or(default), &text, overrides)
         .map_err(|problems| problem::refused(&problems))?;
     let root = document.root();
-    let host = file::host(&document, root.section("host"), root.section("control"));
-    Ok(host.control.socket)
+    Ok(file::host(
+        &document,
+        root.section("host"),
+        root.section("control"),
+    ))
 }
 
 /// Tenants are clusters, but two may name the same one: a group has one plugin there too.

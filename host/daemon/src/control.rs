@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod directory;
 mod explain;
 mod http;
+pub(crate) mod plugin_answers;
 mod routes;
 mod server;
 pub(crate) mod socket;

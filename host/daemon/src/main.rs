@@ -14,15 +14,18 @@ mod config;
 mod control;
 mod exit;
 mod failures;
+mod host;
 mod identity;
 mod message_json;
 mod output;
 mod plugin_build;
 mod printable;
+mod revisions;
 mod runtime;
 mod signals;
 mod table;
 mod telemetry;
+mod watch;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::revision::RevisionId;
+use crate::revision::{Digest, RevisionId};
+use crate::slot::QueueTrace;
 
 /// Gets every event, where it happens: it must not block.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
@@ -53,6 +54,35 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// Everything worth keeping about one switch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwitchReport {
+    /// What serves.
+    pub generation: Generation,
+    /// Its revision.
+    pub revision: RevisionId,
+    /// Its component.
+    pub component: Digest,
+    /// Who or what asked for it.
+    pub by: Arc<str>,
+    /// What served before.
+    pub before: Option<RevisionId>,
+    /// What was done for it, and what each step took. None for a rollback to a revision
+    /// that was warm.
+    pub steps: Vec<(Step, Duration)>,
+    /// Requests of the old revision that were under way at the switch.
+    pub in_flight: u64,
+    /// From the switch to the end of the last of them.
+    pub drained_after: Duration,
+    /// From the switch to the first request of the new revision; `None`: there was none
+    /// yet when the old one had ended.
+    pub first_call_after: Option<Duration>,
+    /// By queue, as the old revision saw it.
+    pub queues_before: Vec<QueueTrace>,
+    /// By queue, as the new revision saw it when the old one had ended.
+    pub queues: Vec<QueueTrace>,
+}
+
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventKind {
@@ -88,6 +118,45 @@ pub enum EventKind {
         /// The newer one.
         by: Generation,
     },
+    /// A deployment was given up before it served, because somebody asked for that.
+    Cancelled {
+        /// Which deployment.
+        generation: Generation,
+    },
+    /// A deployment asks for what serves already; nothing changes.
+    Unchanged {
+        /// Which deployment.
+        generation: Generation,
+        /// What serves.
+        serving: Generation,
+        /// Its revision.
+        revision: RevisionId,
+    },
+    /// A deployment gets a share of the calls beside what serves.
+    CanaryStarted {
+        /// Which deployment.
+        generation: Generation,
+        /// Its revision.
+        revision: RevisionId,
+    },
+    /// A canary did not prove itself; what served before has all calls again.
+    CanaryAborted {
+        /// Which deployment.
+        generation: Generation,
+        /// Its revision.
+        revision: RevisionId,
+        /// For people.
+        reason: String,
+    },
+    /// A revision made trouble soon after its switch; the one before serves again.
+    RolledBack {
+        /// What makes trouble; refused from now on.
+        revision: RevisionId,
+        /// What serves again.
+        to: RevisionId,
+        /// For people.
+        reason: String,
+    },
     /// A revision serves; the next call is its.
     Activated {
         /// Which deployment.
@@ -107,11 +176,18 @@ pub enum EventKind {
         /// Of which deployment.
         generation: Generation,
     },
-    /// The last call of a revision ended; nothing of it is left.
+    /// The last call of a revision ended; it stays ready for a rollback.
+    KeptWarm {
+        /// Which deployment.
+        generation: Generation,
+    },
+    /// Nothing of a revision is left.
     Gone {
         /// Which deployment.
         generation: Generation,
     },
+    /// A switch is complete: the revision before has no call left.
+    Switched(Box<SwitchReport>),
     /// The compile cache is not used; every start compiles.
     CacheOff {
         /// The folder.

@@ -32,4 +32,5 @@ pub use event::{Event, EventKind, Generation};
 pub use manifest::Manifest;
 pub use problem::{Problem, Problems};
 pub use revision::{Digest, RevisionId};
-pub use runner::{DeployError, Plugin, RunnerConfig};
+pub use runner::{Change, Deploy, DeployError, DeployOutcome, Deployed, Plugin, RunnerConfig};
+pub use slot::{CanaryPlan, QueueTrace, TrialCounts};

@@ -1,22 +1,57 @@
 //! `Lifecycle`: the way of one plugin's revisions, as a pure machine.
 //!
-//! fetch → check → compile → warm up → active → draining → gone. Deployments are
-//! serialised and the newest wins; whatever fails before the switch leaves what serves
-//! untouched; no call waits for any of it. The owner performs what [`Lifecycle::poll_action`]
-//! asks for, one step at a time, and reports back; a report of a deployment that is no
-//! longer wanted changes nothing.
+//! fetch → check → compile → warm up → (canary) → active → draining → warm → gone.
+//! Deployments are serialised and the newest wins; whatever fails before the switch leaves
+//! what serves untouched; no call waits for any of it. The owner performs what
+//! [`Lifecycle::poll_action`] asks for, one step at a time, and reports back; a report of a
+//! deployment that is no longer wanted changes nothing.
+//!
+//! What was replaced stays warm for the rollback window (`warm.rs`): until then it serves
+//! again without a step, when somebody asks or when its successor trips. A revision that
+//! was taken back so is refused until somebody asks for it all the same. A canary
+//! (`canary.rs`) gets a share of the calls beside what serves, and ends as one of the two.
+
+mod canary;
+mod warm;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use canary::Verdict;
 use protocol::Instant;
 
 use crate::event::{Event, EventKind, Generation, Step};
 use crate::revision::RevisionId;
+pub use warm::WARM_MAX;
 
 /// Revisions that may drain at once; beyond it the oldest is killed.
 pub const DRAINING_MAX: usize = 4;
+
+/// Revisions that were taken back and are refused; beyond it the oldest is forgotten.
+pub const REFUSED_MAX: usize = 100;
+
+/// What one plugin's machine is told once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LifecycleConfig {
+    /// For a revision that was replaced.
+    pub drain_timeout: Duration,
+    /// How long a revision that was replaced stays warm, and how long after a switch
+    /// trouble takes it back; zero: neither.
+    pub rollback_window: Duration,
+}
+
+/// How a deployment is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// Though it was taken back before.
+    pub though_refused: bool,
+    /// Loaded anew though the same revision serves or is warm: what is no part of its
+    /// identity has changed.
+    pub anew: bool,
+    /// Not at once, but for so long beside what serves; `None`: at once.
+    pub canary: Option<Duration>,
+}
 
 /// What the owner has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +67,28 @@ pub enum Action {
     Switch {
         /// The new one.
         to: Generation,
+    },
+    /// Make this deployment of what another one left warm; it serves as that one did.
+    Revive {
+        /// The new one.
+        generation: Generation,
+        /// Whose instances it takes over.
+        from: Generation,
+    },
+    /// Give this deployment its share of the calls.
+    StartCanary {
+        /// Which deployment.
+        generation: Generation,
+    },
+    /// Its time on trial is over: answer with [`Lifecycle::handle_verdict`].
+    Judge {
+        /// Which deployment.
+        generation: Generation,
+    },
+    /// Give all calls to what serves.
+    EndCanary {
+        /// Which deployment had a share.
+        generation: Generation,
     },
     /// Give no more calls at all.
     Close,
@@ -74,24 +131,40 @@ pub struct Status {
     pub active: Option<(Generation, RevisionId)>,
     /// What is on its way, and how far it is.
     pub next: Option<(Generation, Step)>,
+    /// What has a share of the calls beside it.
+    pub canary: Option<(Generation, RevisionId)>,
     /// What ends, oldest first.
     pub draining: Vec<Generation>,
+    /// What would serve again without a step, oldest first.
+    pub warm: Vec<(Generation, RevisionId)>,
+    /// Steps of the newest deployment that are done, and what each took.
+    pub steps: Vec<(Step, Duration)>,
     /// Why the last deployment failed, until one succeeds.
     pub last_failure: Option<(Generation, Step, String)>,
+    /// What was taken back and is refused, with the reason.
+    pub refused: Vec<(RevisionId, String)>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Lifecycle {
     plugin: Arc<str>,
-    drain_timeout: Duration,
+    config: LifecycleConfig,
     next_generation: u64,
     active: Option<(Generation, RevisionId)>,
+    /// What served before the last switch, and until when trouble brings it back.
+    before: Option<(RevisionId, Instant)>,
+    canary: Option<canary::Canary>,
     next: Option<Next>,
     /// Asked for while a step of an older one runs. One place: the newest wins.
-    waiting: Option<Generation>,
+    waiting: Option<(Generation, Wanted)>,
     /// By age. `None`: killed, its end is awaited.
     draining: BTreeMap<Generation, Option<Instant>>,
+    /// Replaced, and kept until then; may drain still.
+    warm: BTreeMap<Generation, (RevisionId, Instant)>,
+    /// By the time they were taken back.
+    refused: VecDeque<(RevisionId, String)>,
+    steps: Vec<(Step, Duration)>,
     last_failure: Option<(Generation, Step, String)>,
     is_stopping: bool,
     actions: VecDeque<Action>,
@@ -102,6 +175,7 @@ pub struct Lifecycle {
 #[derive(Debug)]
 struct Next {
     generation: Generation,
+    wanted: Wanted,
     step: Step,
     since: Instant,
     revision: Option<RevisionId>,
@@ -110,17 +184,21 @@ struct Next {
 }
 
 impl Lifecycle {
-    /// A plugin that serves nothing yet. `drain_timeout`: for a revision that was
-    /// replaced.
-    pub fn new(plugin: Arc<str>, drain_timeout: Duration) -> Self {
+    /// A plugin that serves nothing yet.
+    pub fn new(plugin: Arc<str>, config: LifecycleConfig) -> Self {
         Self {
             plugin,
-            drain_timeout,
+            config,
             next_generation: 1,
             active: None,
+            before: None,
+            canary: None,
             next: None,
             waiting: None,
             draining: BTreeMap::new(),
+            warm: BTreeMap::new(),
+            refused: VecDeque::new(),
+            steps: Vec::new(),
             last_failure: None,
             is_stopping: false,
             actions: VecDeque::new(),
@@ -148,20 +226,14 @@ impl Lifecycle {
             return;
         }
         match result {
-            StepResult::Failed { reason } => {
-                self.actions.push_back(Action::Drop { generation });
-                self.event(EventKind::DeployFailed {
-                    generation,
-                    step,
-                    reason: reason.clone(),
-                });
-                self.last_failure = Some((generation, step, reason));
-            }
+            StepResult::Failed { reason } => self.fail(generation, step, reason),
             StepResult::Done { revision } => {
+                let took = now.saturating_since(next.since);
+                self.steps.push((step, took));
                 self.event(EventKind::StepDone {
                     generation,
                     step,
-                    took: now.saturating_since(next.since),
+                    took,
                 });
                 self.advance(next, revision, now);
             }
@@ -170,9 +242,13 @@ impl Lifecycle {
 
     /// The last call of [`Action::Drain`] ended.
     pub fn handle_drained(&mut self, generation: Generation) {
-        if self.draining.remove(&generation).is_some() {
-            self.actions.push_back(Action::Drop { generation });
-            self.event(EventKind::Gone { generation });
+        if self.draining.remove(&generation).is_none() {
+            return;
+        }
+        if self.warm.contains_key(&generation) {
+            self.event(EventKind::KeptWarm { generation });
+        } else {
+            self.forget(generation);
         }
     }
 
@@ -187,30 +263,35 @@ impl Lifecycle {
         for generation in late {
             self.kill(generation);
         }
+        self.cool_down(now);
+        self.judge_in_time(now);
     }
 
     /// Asks for a new revision to serve. What is on its way is given up for it.
     ///
     /// After [`Lifecycle::stop`] it is superseded by nothing and simply not done.
-    pub fn deploy(&mut self, now: Instant) -> Generation {
-        let generation = Generation(self.next_generation);
-        self.next_generation += 1;
+    pub fn deploy(&mut self, wanted: Wanted, now: Instant) -> Generation {
+        let generation = self.number();
         if self.is_stopping {
             self.actions.push_back(Action::Drop { generation });
             return generation;
         }
-        if let Some(older) = self.waiting.replace(generation) {
-            self.actions.push_back(Action::Drop { generation: older });
-            self.event(EventKind::Superseded {
-                generation: older,
-                by: generation,
-            });
-        }
-        self.give_up_next(Some(generation));
+        self.supersede(Some(generation));
+        self.waiting = Some((generation, wanted));
         if self.next.is_none() {
             self.start_waiting(now);
         }
         generation
+    }
+
+    /// Gives up what is on its way and does not serve yet, a canary included; false when
+    /// there is nothing.
+    pub fn cancel(&mut self, now: Instant) -> bool {
+        let is_coming =
+            self.waiting.is_some() || self.next.as_ref().is_some_and(|n| !n.is_unwanted);
+        self.supersede(None);
+        let had_canary = self.abort_canary("it was cancelled".to_owned(), now);
+        is_coming || had_canary
     }
 
     /// Ends everything: no more calls, those under way may end until the deadline.
@@ -219,13 +300,18 @@ impl Lifecycle {
             return;
         }
         self.is_stopping = true;
-        if let Some(generation) = self.waiting.take() {
-            self.actions.push_back(Action::Drop { generation });
-        }
-        self.give_up_next(None);
+        self.supersede(None);
         self.actions.push_back(Action::Close);
+        if let Some(canary) = self.canary.take() {
+            self.drain(canary.generation, deadline);
+        }
         if let Some((generation, _)) = self.active.take() {
             self.drain(generation, deadline);
+        }
+        for (generation, _) in std::mem::take(&mut self.warm) {
+            if !self.draining.contains_key(&generation) {
+                self.forget(generation);
+            }
         }
         // What drains already keeps its own deadline, if that is the earlier one.
         for own in self.draining.values_mut().flatten() {
@@ -245,7 +331,10 @@ impl Lifecycle {
 
     /// When to call [`Lifecycle::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.draining.values().flatten().min().copied()
+        let draining = self.draining.values().flatten();
+        let warm = self.warm.values().map(|(_, until)| until);
+        let canary = self.canary.as_ref().and_then(canary::Canary::due);
+        draining.chain(warm).copied().chain(canary).min()
     }
 
     /// For people.
@@ -257,26 +346,40 @@ impl Lifecycle {
                 .as_ref()
                 .filter(|next| !next.is_unwanted)
                 .map(|next| (next.generation, next.step)),
+            canary: self.canary.as_ref().map(canary::Canary::named),
             draining: self.draining.keys().copied().collect(),
+            warm: self.warm.iter().map(|(one, (id, _))| (*one, *id)).collect(),
+            steps: self.steps.clone(),
+            refused: self.refused.iter().cloned().collect(),
             last_failure: self.last_failure.clone(),
         }
     }
 
     /// Stopped, and nothing of it is left.
     pub fn is_stopped(&self) -> bool {
-        self.is_stopping && self.active.is_none() && self.next.is_none() && self.draining.is_empty()
+        self.is_stopping
+            && self.active.is_none()
+            && self.next.is_none()
+            && self.draining.is_empty()
+            && self.warm.is_empty()
     }
 
     fn advance(&mut self, mut next: Next, revision: Option<RevisionId>, now: Instant) {
         next.revision = next.revision.or(revision);
         let step = match next.step {
-            Step::Fetch => Step::Check,
+            Step::Fetch => {
+                let Some(next) = self.known_already(next, now) else {
+                    return;
+                };
+                return self.perform(Next {
+                    step: Step::Check,
+                    since: now,
+                    ..next
+                });
+            }
             Step::Check => Step::Compile,
             Step::Compile => Step::WarmUp,
-            Step::WarmUp => {
-                self.switch(&next, now);
-                return;
-            }
+            Step::WarmUp => return self.ready(&next, now),
         };
         self.perform(Next {
             step,
@@ -285,12 +388,64 @@ impl Lifecycle {
         });
     }
 
-    fn switch(&mut self, next: &Next, now: Instant) {
-        let generation = next.generation;
+    /// Ends the way of a revision that is refused, serves already, or is warm.
+    fn known_already(&mut self, next: Next, now: Instant) -> Option<Next> {
+        let (generation, wanted) = (next.generation, next.wanted);
+        let Some(revision) = next.revision else {
+            debug_assert!(false, "fetch told no revision");
+            return Some(next);
+        };
+        if wanted.though_refused {
+            self.refused.retain(|(refused, _)| *refused != revision);
+        } else if let Some((_, why)) = self.refused.iter().find(|(one, _)| *one == revision) {
+            let reason = format!(
+                "revision {revision} was taken back: {why}; deploy another one, or this one all the same with --again"
+            );
+            self.fail(generation, Step::Fetch, reason);
+            self.start_waiting(now);
+            return None;
+        }
+        let serves = self
+            .active
+            .into_iter()
+            .chain(self.canary.as_ref().map(canary::Canary::named));
+        let serving = serves.into_iter().find(|(_, one)| *one == revision);
+        if let Some((serving, _)) = serving.filter(|_| !wanted.anew) {
+            self.actions.push_back(Action::Drop { generation });
+            self.event(EventKind::Unchanged {
+                generation,
+                serving,
+                revision,
+            });
+            self.last_failure = None;
+            return None;
+        }
+        if !wanted.anew
+            && let Some(from) = self.warm_of(revision)
+        {
+            self.revive(generation, from);
+            self.ready(&next, now);
+            return None;
+        }
+        Some(next)
+    }
+
+    /// All that could fail was done.
+    fn ready(&mut self, next: &Next, now: Instant) {
         let Some(revision) = next.revision else {
             debug_assert!(false, "fetch told no revision");
             return;
         };
+        match next.wanted.canary.filter(|_| self.active.is_some()) {
+            Some(length) => self.start_canary(next.generation, revision, length, now),
+            None => {
+                self.end_canary_for(next.generation, now);
+                self.switch(next.generation, revision, now);
+            }
+        }
+    }
+
+    fn switch(&mut self, generation: Generation, revision: RevisionId, now: Instant) {
         let before = self.active.replace((generation, revision));
         self.last_failure = None;
         self.actions.push_back(Action::Switch { to: generation });
@@ -299,8 +454,52 @@ impl Lifecycle {
             revision,
             before: before.map(|(generation, _)| generation),
         });
-        if let Some((before, _)) = before {
-            self.drain(before, now + self.drain_timeout);
+        self.before = None;
+        if let Some((before, of)) = before {
+            if !self.config.rollback_window.is_zero() {
+                let until = now + self.config.rollback_window;
+                self.before = (of != revision).then_some((of, until));
+                self.keep_warm(before, of, until);
+            }
+            self.drain(before, now + self.config.drain_timeout);
+        }
+    }
+
+    fn fail(&mut self, generation: Generation, step: Step, reason: String) {
+        self.actions.push_back(Action::Drop { generation });
+        self.event(EventKind::DeployFailed {
+            generation,
+            step,
+            reason: reason.clone(),
+        });
+        self.last_failure = Some((generation, step, reason));
+    }
+
+    fn number(&mut self) -> Generation {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        generation
+    }
+
+    /// What waits and what is under way gives way; `by` nobody: it is cancelled.
+    fn supersede(&mut self, by: Option<Generation>) {
+        if let Some((generation, _)) = self.waiting.take() {
+            self.actions.push_back(Action::Drop { generation });
+            self.given_up(generation, by);
+        }
+        let Some(next) = self.next.as_mut().filter(|next| !next.is_unwanted) else {
+            return;
+        };
+        next.is_unwanted = true;
+        let generation = next.generation;
+        self.given_up(generation, by);
+    }
+
+    fn given_up(&mut self, generation: Generation, by: Option<Generation>) {
+        match by {
+            Some(by) => self.event(EventKind::Superseded { generation, by }),
+            None if self.is_stopping => {}
+            None => self.event(EventKind::Cancelled { generation }),
         }
     }
 
@@ -326,21 +525,17 @@ impl Lifecycle {
         self.event(EventKind::DrainDeadline { generation });
     }
 
-    fn give_up_next(&mut self, by: Option<Generation>) {
-        let Some(next) = self.next.as_mut().filter(|next| !next.is_unwanted) else {
-            return;
-        };
-        next.is_unwanted = true;
-        let generation = next.generation;
-        if let Some(by) = by {
-            self.event(EventKind::Superseded { generation, by });
-        }
+    fn forget(&mut self, generation: Generation) {
+        self.actions.push_back(Action::Drop { generation });
+        self.event(EventKind::Gone { generation });
     }
 
     fn start_waiting(&mut self, now: Instant) {
-        if let Some(generation) = self.waiting.take() {
+        if let Some((generation, wanted)) = self.waiting.take() {
+            self.steps.clear();
             self.perform(Next {
                 generation,
+                wanted,
                 step: Step::Fetch,
                 since: now,
                 revision: None,

@@ -16,6 +16,7 @@ mod of_kind;
 mod read;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
 use wasm::{Grants, Limits, ListenerKind};
@@ -38,10 +39,13 @@ pub const PLUGIN_PROPERTY: &str = "MQLET_PLUGIN";
 #[derive(Clone, Debug)]
 pub struct Manifest {
     file: PathBuf,
+    /// Of the file; empty where it was never one.
+    text: Arc<str>,
     name: PluginName,
     name_place: Place,
     component: PathBuf,
     component_place: Place,
+    kept_at: Option<PathBuf>,
     sha256: Option<Digest>,
     listener: Option<ListenerKind>,
     group: GroupConfigBuilder,
@@ -70,7 +74,10 @@ impl Manifest {
     /// All problems.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Problems> {
         let document = Document::parse(file, text, Vec::new()).map_err(Problems)?;
-        let manifest = read::read(&document);
+        let mut manifest = read::read(&document);
+        if let Some(manifest) = &mut manifest {
+            manifest.text = text.into();
+        }
         let problems = document.into_problems();
         match manifest {
             Some(manifest) => Problems::none_or(problems, manifest),
@@ -83,6 +90,50 @@ impl Manifest {
         &self.file
     }
 
+    /// What the file said.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The same plugin with the component at another place.
+    #[must_use]
+    pub fn with_component(mut self, component: PathBuf, sha256: Option<Digest>) -> Self {
+        self.component = component;
+        self.kept_at = None;
+        self.sha256 = sha256;
+        self
+    }
+
+    /// The same plugin, as if its file had said this.
+    #[must_use]
+    pub fn with_text(mut self, text: &str) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    /// The same plugin, its component read from a copy of these bytes.
+    #[must_use]
+    pub fn kept_at(mut self, copy: PathBuf, digest: Digest) -> Self {
+        self.kept_at = Some(copy);
+        self.sha256 = Some(digest);
+        self
+    }
+
+    /// The same group with another's revision: its component, settings, limits and
+    /// grants.
+    #[must_use]
+    pub fn with_revision_of(mut self, other: &Self) -> Self {
+        self.component = other.component.clone();
+        self.component_place = other.component_place.clone();
+        self.kept_at = other.kept_at.clone();
+        self.sha256 = other.sha256;
+        self.listener = other.listener;
+        self.limits = other.limits.clone();
+        self.grants = other.grants.clone();
+        self.settings = other.settings.clone();
+        self
+    }
+
     /// Unique in its tenant.
     pub fn name(&self) -> &PluginName {
         &self.name
@@ -91,6 +142,11 @@ impl Manifest {
     /// Path of the component, as a program can open it.
     pub fn component(&self) -> &Path {
         &self.component
+    }
+
+    /// Where its bytes are: at the path of the component, or where they were kept.
+    pub fn component_bytes_at(&self) -> &Path {
+        self.kept_at.as_deref().unwrap_or(&self.component)
     }
 
     /// Other bytes are refused.

@@ -46,7 +46,7 @@ pub fn check(manifest: &Manifest) -> Result<Preflight, Vec<Problem>> {
 /// # Errors
 /// Why there are no bytes to look at.
 pub fn fetch(manifest: &Manifest) -> Result<Artifact, Vec<Problem>> {
-    artifact::file::read(manifest.component(), manifest.sha256()).map_err(|error| {
+    artifact::file::read(manifest.component_bytes_at(), manifest.sha256()).map_err(|error| {
         let mut fault = error.fault();
         if let ArtifactError::NotFound { .. } = error
             && let Some(command) = build_command(manifest)

@@ -119,6 +119,16 @@ impl RevisionId {
         Self(Digest(sum.finalize().into()))
     }
 
+    /// As it stands in a file.
+    pub fn digest(&self) -> Digest {
+        self.0
+    }
+
+    /// As it stood in a file.
+    pub fn of_digest(digest: Digest) -> Self {
+        Self(digest)
+    }
+
     /// Of nothing but a number; for tests of machines that never look inside.
     #[cfg(test)]
     pub(crate) fn numbered(number: u8) -> Self {

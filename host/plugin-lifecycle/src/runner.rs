@@ -5,8 +5,10 @@
 //! are loaded at once. Whatever fails is the deployment's failure, told to who asked and
 //! as an event, and never the host's.
 
+mod guard;
 mod load;
 mod properties;
+mod switches;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,12 +25,14 @@ use wasm::ComponentListener;
 
 use crate::compile_cache::CompileCache;
 use crate::event::{Event, EventKind, Generation, Observer, Step};
-use crate::lifecycle::{Action, Lifecycle, Status, StepResult};
+use crate::lifecycle::{Action, Lifecycle, LifecycleConfig, Status, StepResult, Verdict, Wanted};
 use crate::manifest::Manifest;
 use crate::manifest::name::PluginName;
-use crate::revision::RevisionId;
-use crate::slot::{PluginSlot, Serving};
-use load::{Loaded, Material};
+use crate::revision::{Digest, RevisionId};
+use crate::slot::{CanaryPlan, PluginSlot, Serving, Trial, TrialCounts};
+use guard::Trouble;
+use load::{Loaded, Loading, Material};
+use switches::Switches;
 
 /// Plugins of one host that are loaded at once: each may hold a component and its
 /// compiled code in memory.
@@ -51,6 +55,9 @@ pub struct RunnerConfig {
     pub producer: Arc<dyn MessageProducer>,
     /// For a revision that was replaced.
     pub drain_timeout: Duration,
+    /// How long it stays warm, and how long trouble takes its successor back; zero:
+    /// neither.
+    pub rollback_window: Duration,
     /// Hears what happens to plugins.
     pub observer: Observer,
     /// Hears what happens in calls.
@@ -81,9 +88,73 @@ pub enum DeployError {
     /// A newer deployment came.
     #[error("a newer deployment took its place")]
     Superseded,
+    /// Somebody gave it up.
+    #[error("it was cancelled")]
+    Cancelled,
     /// The plugin stops.
     #[error("the plugin is stopping")]
     Stopped,
+}
+
+/// What is to be deployed, how, and by whom.
+#[derive(Clone, Debug)]
+pub struct Deploy {
+    /// Component, settings, limits, grants.
+    pub manifest: Arc<Manifest>,
+    /// For people: a user, or the file that changed.
+    pub by: Arc<str>,
+    /// Though it was taken back before.
+    pub though_refused: bool,
+    /// Loaded anew though the same revision serves.
+    pub anew: bool,
+    /// Tried first beside what serves.
+    pub canary: Option<CanaryPlan>,
+}
+
+impl Deploy {
+    /// At once, unless the same revision serves or was taken back.
+    pub fn new(manifest: Arc<Manifest>, by: &str) -> Self {
+        Self {
+            manifest,
+            by: by.into(),
+            though_refused: false,
+            anew: false,
+            canary: None,
+        }
+    }
+}
+
+/// What came of a deployment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deployed {
+    /// What has the calls, or a share of them.
+    pub generation: Generation,
+    /// Its revision.
+    pub revision: RevisionId,
+    /// Which of them.
+    pub outcome: DeployOutcome,
+}
+
+/// How a deployment ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeployOutcome {
+    /// It serves.
+    Serves,
+    /// It served already.
+    Unchanged,
+    /// It is on trial.
+    OnTrial,
+}
+
+/// What a canary is asked to become.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The canary serves.
+    Promote,
+    /// The canary goes.
+    Abort,
+    /// What is on its way is given up, a canary included.
+    Cancel,
 }
 
 /// A plugin and its task. Dropping it ends the task at once; use [`Plugin::stop`].
@@ -101,9 +172,16 @@ impl Plugin {
     pub fn start(name: PluginName, config: RunnerConfig) -> Self {
         let slot = Arc::new(PluginSlot::new());
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
-        let lifecycle = Lifecycle::new(name.to_arc(), config.drain_timeout);
+        let times = LifecycleConfig {
+            drain_timeout: config.drain_timeout,
+            rollback_window: config.rollback_window,
+        };
+        let lifecycle = Lifecycle::new(name.to_arc(), times);
+        let (trouble, troubles) = mpsc::channel(guard::TROUBLES_MAX);
+        let (evidence, evidences) = mpsc::channel(1);
         let (tell_status, status) = watch::channel(lifecycle.status());
         let runner = Runner {
+            name: name.to_arc(),
             lifecycle,
             config,
             slot: Arc::clone(&slot),
@@ -113,6 +191,9 @@ impl Plugin {
             steps: JoinSet::new(),
             performing: None,
             endings: JoinSet::new(),
+            switches: Switches::default(),
+            trouble,
+            evidence,
             status: tell_status,
         };
         Self {
@@ -120,7 +201,7 @@ impl Plugin {
             slot,
             commands,
             status,
-            task: AbortOnDrop(tokio::spawn(runner.run(received))),
+            task: AbortOnDrop(tokio::spawn(runner.run(received, troubles, evidences))),
         }
     }
 
@@ -149,18 +230,84 @@ impl Plugin {
         self.slot.calls()
     }
 
+    /// What the canary did so far.
+    pub fn trial(&self) -> Option<TrialCounts> {
+        Some(self.slot.trial()?.counts())
+    }
+
     /// Makes this revision the one that serves, and waits until it does. Dropping the
     /// future does not take the deployment back.
     ///
     /// # Errors
     /// Why it does not serve; what served before does.
     pub async fn deploy(&self, manifest: Arc<Manifest>) -> Result<Generation, DeployError> {
-        let (reply, outcome) = oneshot::channel();
+        let mut deploy = Deploy::new(manifest, "deploy");
+        deploy.anew = true;
+        Ok(self.deploy_as(deploy).await?.generation)
+    }
+
+    /// As [`Plugin::deploy`], with more to say; a canary is waited for until it has its
+    /// share.
+    ///
+    /// # Errors
+    /// Why it does not serve; what served before does.
+    pub async fn deploy_as(&self, deploy: Deploy) -> Result<Deployed, DeployError> {
+        self.ask(|reply| Command::Deploy { deploy, reply }).await?
+    }
+
+    /// Makes a revision that is still warm serve again, without a step. `None`: it is not
+    /// warm, and has to be deployed.
+    ///
+    /// # Errors
+    /// The plugin stops.
+    pub async fn rollback(
+        &self,
+        to: RevisionId,
+        by: Arc<str>,
+    ) -> Result<Option<Generation>, DeployError> {
+        self.ask(|reply| Command::Rollback { to, by, reply }).await
+    }
+
+    /// Ends a trial, or gives up what is on its way; false when there is nothing.
+    ///
+    /// # Errors
+    /// The plugin stops.
+    pub async fn change(&self, change: Change, by: Arc<str>) -> Result<bool, DeployError> {
+        self.ask(|reply| Command::Change { change, by, reply })
+            .await
+    }
+
+    /// Refuses a revision from now on, as if it had been taken back.
+    ///
+    /// # Errors
+    /// The plugin stops.
+    pub async fn refuse(&self, revision: RevisionId, reason: String) -> Result<(), DeployError> {
+        self.ask(|reply| Command::Refuse {
+            revision,
+            reason,
+            reply,
+        })
+        .await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, DeployError> {
+        let (reply, answer) = oneshot::channel();
         self.commands
-            .send(Command::Deploy { manifest, reply })
+            .send(command(reply))
             .await
             .map_err(|_| DeployError::Stopped)?;
-        outcome.await.map_err(|_| DeployError::Stopped)?
+        answer.await.map_err(|_| DeployError::Stopped)
+    }
+
+    /// As [`Plugin::stop`], for a plugin that others know too.
+    pub async fn end(&self, deadline: tokio::time::Instant) {
+        // A task that is gone has stopped.
+        let _ = self.commands.send(Command::Stop { deadline }).await;
+        let mut status = self.status.clone();
+        while status.changed().await.is_ok() {}
     }
 
     /// Gives no more calls, lets those under way end until the deadline, kills the rest
@@ -191,8 +338,23 @@ impl Drop for AbortOnDrop {
 
 enum Command {
     Deploy {
-        manifest: Arc<Manifest>,
-        reply: oneshot::Sender<Result<Generation, DeployError>>,
+        deploy: Deploy,
+        reply: oneshot::Sender<Result<Deployed, DeployError>>,
+    },
+    Rollback {
+        to: RevisionId,
+        by: Arc<str>,
+        reply: oneshot::Sender<Option<Generation>>,
+    },
+    Change {
+        change: Change,
+        by: Arc<str>,
+        reply: oneshot::Sender<bool>,
+    },
+    Refuse {
+        revision: RevisionId,
+        reason: String,
+        reply: oneshot::Sender<()>,
     },
     Stop {
         deadline: tokio::time::Instant,
@@ -202,7 +364,12 @@ enum Command {
 /// What a deployment has so far.
 struct Deployment {
     manifest: Arc<Manifest>,
+    by: Arc<str>,
+    canary: Option<CanaryPlan>,
     material: Material,
+    component: Option<Digest>,
+    /// Which deployment loaded what it runs: its own, unless that was warm.
+    loaded_by: Generation,
     serving: Option<(Arc<Serving>, Arc<ComponentListener>)>,
     /// Held until it serves.
     load_permit: Option<OwnedSemaphorePermit>,
@@ -215,39 +382,48 @@ enum Ending {
 }
 
 struct Runner {
+    name: Arc<str>,
     lifecycle: Lifecycle,
     config: RunnerConfig,
     slot: Arc<PluginSlot>,
     origin: tokio::time::Instant,
     deployments: BTreeMap<Generation, Deployment>,
-    replies: BTreeMap<Generation, oneshot::Sender<Result<Generation, DeployError>>>,
+    replies: BTreeMap<Generation, oneshot::Sender<Result<Deployed, DeployError>>>,
     /// At most one: the machine asks for one step at a time.
     steps: JoinSet<Result<Loaded, String>>,
     performing: Option<(Generation, Step)>,
     endings: JoinSet<Ending>,
+    /// Those whose old revision still has calls.
+    switches: Switches,
+    trouble: mpsc::Sender<Trouble>,
+    evidence: mpsc::Sender<()>,
     status: watch::Sender<Status>,
 }
 
 impl Runner {
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut troubles: mpsc::Receiver<Trouble>,
+        mut evidence: mpsc::Receiver<()>,
+    ) {
         while !self.lifecycle.is_stopped() {
             let timeout = self.lifecycle.poll_timeout();
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(Command::Deploy { manifest, reply }) => self.deploy(manifest, reply),
-                    Some(Command::Stop { deadline }) => {
-                        let deadline = deadline.saturating_duration_since(self.origin);
-                        self.lifecycle.stop(Instant::after_origin(deadline));
-                    }
+                    Some(command) => self.command(command),
                     // Nobody is left who could ask for anything.
                     None => self.lifecycle.stop(self.now()),
                 },
                 Some(result) = self.steps.join_next() => self.step_ended(result),
                 Some(ending) = self.endings.join_next() => {
                     if let Ok(Ending::Drained(generation)) = ending {
+                        self.report_switch(generation);
                         self.lifecycle.handle_drained(generation);
                     }
                 }
+                Some((generation, reason)) = troubles.recv() => self.trouble(generation, reason),
+                Some(()) = evidence.recv() => self.judge(),
                 () = sleep_until(self.origin, timeout) => self.lifecycle.handle_timeout(self.now()),
             }
             self.drain_outputs();
@@ -257,23 +433,86 @@ impl Runner {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
     }
 
-    fn deploy(
-        &mut self,
-        manifest: Arc<Manifest>,
-        reply: oneshot::Sender<Result<Generation, DeployError>>,
-    ) {
+    fn command(&mut self, command: Command) {
         let now = self.now();
-        let generation = self.lifecycle.deploy(now);
+        // Whoever asked may have gone.
+        match command {
+            Command::Deploy { deploy, reply } => self.deploy(deploy, reply),
+            Command::Rollback { to, by, reply } => {
+                let generation = self.lifecycle.rollback(to, now);
+                self.drain_actions(&by);
+                let _ = reply.send(generation);
+            }
+            Command::Change { change, by, reply } => {
+                let is_done = match change {
+                    Change::Promote => self.lifecycle.promote(now),
+                    Change::Abort => self.lifecycle.abort_canary(format!("by {by}"), now),
+                    Change::Cancel => self.lifecycle.cancel(now),
+                };
+                let _ = reply.send(is_done);
+            }
+            Command::Refuse {
+                revision,
+                reason,
+                reply,
+            } => {
+                self.lifecycle.refuse(revision, reason);
+                let _ = reply.send(());
+            }
+            Command::Stop { deadline } => {
+                let deadline = deadline.saturating_duration_since(self.origin);
+                self.lifecycle.stop(Instant::after_origin(deadline));
+            }
+        }
+    }
+
+    fn deploy(&mut self, deploy: Deploy, reply: oneshot::Sender<Result<Deployed, DeployError>>) {
+        let now = self.now();
+        let wanted = Wanted {
+            though_refused: deploy.though_refused,
+            anew: deploy.anew,
+            canary: deploy.canary.map(|plan| plan.length),
+        };
+        let generation = self.lifecycle.deploy(wanted, now);
         self.replies.insert(generation, reply);
         self.deployments.insert(
             generation,
             Deployment {
-                manifest,
+                manifest: deploy.manifest,
+                by: deploy.by,
+                canary: deploy.canary,
                 material: Material::default(),
+                component: None,
+                loaded_by: generation,
                 serving: None,
                 load_permit: None,
             },
         );
+    }
+
+    /// Calls of this deployment, or of what was made of it, keep failing.
+    fn trouble(&mut self, loaded_by: Generation, reason: String) {
+        let now = self.now();
+        let mut newest = self.deployments.iter().rev();
+        let found = newest.find(|(_, one)| one.loaded_by == loaded_by && one.serving.is_some());
+        if let Some((generation, _)) = found {
+            let generation = *generation;
+            if self.lifecycle.handle_tripped(generation, reason, now) {
+                self.drain_actions("automatic rollback");
+            }
+        }
+    }
+
+    /// The canary has shown enough, one way or the other.
+    fn judge(&mut self) {
+        let Some(((generation, _), trial)) = self.lifecycle.status().canary.zip(self.slot.trial())
+        else {
+            return;
+        };
+        if let verdict @ Verdict::Abort { .. } = trial.verdict() {
+            let now = self.now();
+            self.lifecycle.handle_verdict(generation, verdict, now);
+        }
     }
 
     fn step_ended(&mut self, result: Result<Result<Loaded, String>, tokio::task::JoinError>) {
@@ -299,6 +538,7 @@ impl Runner {
                 revision,
                 permit,
             } => {
+                deployment.component = Some(artifact.digest);
                 deployment.material.artifact = Some(artifact);
                 deployment.material.revision = Some(revision);
                 deployment.load_permit = Some(permit);
@@ -328,9 +568,7 @@ impl Runner {
     }
 
     fn drain_outputs(&mut self) {
-        while let Some(action) = self.lifecycle.poll_action() {
-            self.perform(&action);
-        }
+        self.drain_actions("nobody");
         // Before the answers: whoever gets one sees its outcome in the status.
         let status = self.lifecycle.status();
         self.status.send_if_modified(|told| {
@@ -352,7 +590,14 @@ impl Runner {
         }
     }
 
-    fn perform(&mut self, action: &Action) {
+    /// `by`: whom a deployment is of that nobody deployed, because it was warm.
+    fn drain_actions(&mut self, by: &str) {
+        while let Some(action) = self.lifecycle.poll_action() {
+            self.perform(&action, by);
+        }
+    }
+
+    fn perform(&mut self, action: &Action, by: &str) {
         match *action {
             Action::Perform { generation, step } => {
                 self.performing = Some((generation, step));
@@ -360,16 +605,36 @@ impl Runner {
                     debug_assert!(false, "{generation} is unknown");
                     return;
                 };
-                let manifest = Arc::clone(&deployment.manifest);
-                let material = deployment.material.clone();
                 let config = self.config.clone();
+                let observer = Arc::clone(&config.wasm_observer);
+                let loading = Loading {
+                    manifest: Arc::clone(&deployment.manifest),
+                    wasm_observer: guard::watch(observer, generation, self.trouble.clone()),
+                };
+                let material = deployment.material.clone();
                 self.steps
-                    .spawn(async move { load::perform(step, manifest, material, &config).await });
+                    .spawn(async move { load::perform(step, loading, material, &config).await });
             }
-            Action::Switch { to } => {
-                let serving = self.serving(to);
-                debug_assert!(serving.is_some(), "{to} was not warmed up");
-                self.slot.switch(serving);
+            Action::Switch { to } => self.switch(to),
+            Action::Revive { generation, from } => self.revive(generation, from, by),
+            Action::StartCanary { generation } => {
+                let deployment = self.deployments.get(&generation);
+                let plan = deployment.and_then(|one| one.canary).unwrap_or_default();
+                if let Some(serving) = self.serving(generation) {
+                    let trial = Trial::new(serving, plan, self.evidence.clone());
+                    self.slot.try_out(Some(Arc::new(trial)));
+                }
+            }
+            Action::EndCanary { .. } => {
+                self.slot.try_out(None);
+            }
+            Action::Judge { generation } => {
+                let verdict = self
+                    .slot
+                    .trial()
+                    .map_or(Verdict::Prolong, |trial| trial.verdict());
+                let now = self.now();
+                self.lifecycle.handle_verdict(generation, verdict, now);
             }
             Action::Close => {
                 self.slot.switch(None);
@@ -390,7 +655,9 @@ impl Runner {
             }
             Action::Drop { generation } => {
                 let dropped = self.deployments.remove(&generation);
-                if let Some((_, listener)) = dropped.and_then(|dropped| dropped.serving) {
+                if let Some((_, listener)) = dropped.and_then(|dropped| dropped.serving)
+                    && !self.has_instances_of(&listener)
+                {
                     self.endings.spawn(async move {
                         listener.close().await;
                         Ending::Closed
@@ -400,6 +667,15 @@ impl Runner {
         }
     }
 
+    /// Another deployment runs in the same instances.
+    fn has_instances_of(&self, listener: &ComponentListener) -> bool {
+        let mut others = self
+            .deployments
+            .values()
+            .filter_map(|one| one.serving.as_ref());
+        others.any(|(_, other)| other.shares_instances_with(listener))
+    }
+
     fn serving(&self, generation: Generation) -> Option<Arc<Serving>> {
         let (serving, _) = self.deployments.get(&generation)?.serving.as_ref()?;
         Some(Arc::clone(serving))
@@ -407,8 +683,37 @@ impl Runner {
 
     /// Tells who asked for a deployment what became of it.
     fn answer(&mut self, event: &EventKind) {
+        let done = |generation, revision, outcome| {
+            Ok(Deployed {
+                generation,
+                revision,
+                outcome,
+            })
+        };
         let (generation, outcome) = match event {
-            EventKind::Activated { generation, .. } => (generation, Ok(*generation)),
+            EventKind::Activated {
+                generation,
+                revision,
+                ..
+            } => (
+                generation,
+                done(*generation, *revision, DeployOutcome::Serves),
+            ),
+            EventKind::Unchanged {
+                generation,
+                serving,
+                revision,
+            } => (
+                generation,
+                done(*serving, *revision, DeployOutcome::Unchanged),
+            ),
+            EventKind::CanaryStarted {
+                generation,
+                revision,
+            } => (
+                generation,
+                done(*generation, *revision, DeployOutcome::OnTrial),
+            ),
             EventKind::DeployFailed {
                 generation,
                 step,
@@ -418,6 +723,7 @@ impl Runner {
                 (generation, Err(DeployError::Failed { step, reason }))
             }
             EventKind::Superseded { generation, .. } => (generation, Err(DeployError::Superseded)),
+            EventKind::Cancelled { generation } => (generation, Err(DeployError::Cancelled)),
             _ => return,
         };
         if let Some(reply) = self.replies.remove(generation) {

@@ -2,12 +2,21 @@
 //!
 //! A call takes the revision that serves when it begins and keeps it to its end, so a
 //! swap is one pointer store and no call waits for one. The slot counts the calls of
-//! each revision: that is how the end of draining is known.
+//! each revision: that is how the end of draining is known. Beside the revision that
+//! serves there may be one on trial (`trial.rs`).
+
+mod trace;
+mod trial;
+
+pub use trace::QueueTrace;
+pub(crate) use trial::Trial;
+pub use trial::{CanaryPlan, TrialCounts};
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use consumer::listener::{
     CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
@@ -19,13 +28,21 @@ use tokio::sync::Notify;
 use wasm::ComponentListener;
 
 use crate::event::Generation;
+use trace::Traces;
 
 /// One plugin's place in the host.
 #[derive(Default)]
 pub struct PluginSlot {
     /// Held for the time of a clone or a store, never across a wait; a lock and not a
     /// channel, since every call reads it and hardly anybody writes.
-    serving: RwLock<Option<Arc<Serving>>>,
+    places: RwLock<Places>,
+}
+
+/// Who may get a call.
+#[derive(Default)]
+struct Places {
+    serving: Option<Arc<Serving>>,
+    trial: Option<Arc<Trial>>,
 }
 
 impl PluginSlot {
@@ -36,29 +53,48 @@ impl PluginSlot {
 
     /// Gives the next call to this one; returns what served before.
     pub fn switch(&self, to: Option<Arc<Serving>>) -> Option<Arc<Serving>> {
-        let mut serving = self.serving.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *serving, to)
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(to), Some(before)) = (&to, &places.serving) {
+            to.follows(before);
+        }
+        if to.is_none() {
+            places.trial = None;
+        }
+        std::mem::replace(&mut places.serving, to)
+    }
+
+    /// Gives a share of the calls to this one, or to none; returns what had it.
+    pub(crate) fn try_out(&self, trial: Option<Arc<Trial>>) -> Option<Arc<Trial>> {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut places.trial, trial)
+    }
+
+    /// What has a share of the calls.
+    pub(crate) fn trial(&self) -> Option<Arc<Trial>> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.trial.clone()
     }
 
     /// What the next call gets.
     pub fn generation(&self) -> Option<Generation> {
-        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
-        serving.as_ref().map(|serving| serving.generation)
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.serving.as_ref().map(|serving| serving.generation)
     }
 
     /// Calls under way in the revision that serves.
     pub fn calls(&self) -> u64 {
-        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
-        serving.as_ref().map_or(0, |serving| serving.calls())
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.serving.as_ref().map_or(0, |serving| serving.calls())
     }
 
     /// Takes part in the count while the lock is held: after a switch no call can enter
     /// the old revision unseen.
-    fn enter(&self) -> Option<Call> {
-        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
-        let serving = Arc::clone(serving.as_ref()?);
-        serving.calls.fetch_add(1, Ordering::AcqRel);
-        Some(Call(serving))
+    fn enter(&self) -> Option<(Call, Option<Tried>)> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let call = Call::of(places.serving.as_ref()?);
+        let trial = places.trial.as_ref();
+        let trial = trial.map(|trial| (Call::of(&trial.serving), Arc::clone(trial)));
+        Some((call, trial))
     }
 }
 
@@ -71,19 +107,25 @@ impl fmt::Debug for PluginSlot {
 impl MessageListener for PluginSlot {
     /// [`ConsumeResult::NotFinished`] when nothing serves.
     fn consume_message(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture {
-        let Some(call) = self.enter() else {
-            return Box::pin(std::future::ready(ConsumeResult::NotFinished));
-        };
-        let result = call.0.listener.consume_message(request, cancel);
-        Box::pin(async move {
-            let _counted = call;
-            result.await
-        })
+        match self.enter() {
+            None => Box::pin(std::future::ready(ConsumeResult::NotFinished)),
+            Some((call, None)) => {
+                let result = call.0.begin(&request, cancel);
+                Box::pin(async move {
+                    let result = result.await;
+                    call.0.traces.ended(&request, &result);
+                    result
+                })
+            }
+            Some((call, Some((tried, trial)))) => {
+                Box::pin(trial::consume(call, tried, trial, request, cancel))
+            }
+        }
     }
 
     fn properties(&self) -> Vec<(String, String)> {
-        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
-        match serving.as_ref() {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        match places.serving.as_ref() {
             Some(serving) => serving.properties.clone(),
             None => vec![("mqlet.plugin".to_owned(), "none serves".to_owned())],
         }
@@ -98,9 +140,14 @@ impl PullTaskCallback for PluginSlot {
         puller: Arc<dyn QueuePuller>,
         cancel: CancelSignal,
     ) -> PullTaskFuture {
-        let Some(call) = self.enter() else {
+        let Some((call, tried)) = self.enter() else {
             return Box::pin(std::future::ready(PullTaskResult::NotFinished));
         };
+        if let Some((tried, trial)) = tried
+            && trial.has_queue(&request.message_queue)
+        {
+            return Box::pin(trial::pull_task(tried, trial, request, puller, cancel));
+        }
         let result = call.0.listener.do_pull_task(request, puller, cancel);
         Box::pin(async move {
             let _counted = call;
@@ -137,6 +184,10 @@ pub struct Serving {
     properties: Vec<(String, String)>,
     calls: AtomicU64,
     last_call_ended: Notify,
+    traces: Arc<Traces>,
+    /// Since when it has the calls, and how long the first one took to come.
+    since: OnceLock<Instant>,
+    first_call: OnceLock<Duration>,
 }
 
 impl Serving {
@@ -148,6 +199,9 @@ impl Serving {
             properties: Vec::new(),
             calls: AtomicU64::new(0),
             last_call_ended: Notify::new(),
+            traces: Arc::default(),
+            since: OnceLock::new(),
+            first_call: OnceLock::new(),
         }
     }
 
@@ -156,6 +210,54 @@ impl Serving {
     pub fn with_properties(mut self, properties: Vec<(String, String)>) -> Self {
         self.properties = properties;
         self
+    }
+
+    /// What is shown of it.
+    pub fn properties(&self) -> &[(String, String)] {
+        &self.properties
+    }
+
+    /// What it was given and finished, queue by queue.
+    pub fn queues(&self) -> Vec<QueueTrace> {
+        self.traces.queues()
+    }
+
+    /// From the switch to its first call; `None` before that.
+    pub fn first_call_after(&self) -> Option<Duration> {
+        self.first_call.get().copied()
+    }
+
+    /// Nothing of the revision before is under way any more.
+    pub(crate) fn stop_comparing(&self) {
+        self.traces.stop_comparing();
+    }
+
+    /// It is about to take the calls over from that one.
+    fn follows(&self, before: &Self) {
+        self.traces.compare_with(&before.traces);
+        // A canary has had calls before; its switch is what counts.
+        let _ = self.since.set(Instant::now());
+    }
+
+    fn entered(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        if self.first_call.get().is_none()
+            && let Some(since) = self.since.get()
+        {
+            let _ = self.first_call.set(since.elapsed());
+        }
+    }
+
+    fn begin(&self, request: &Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture {
+        self.traces.given(request);
+        self.listener.consume_message(Arc::clone(request), cancel)
+    }
+
+    /// One request, traced.
+    async fn consume(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeResult {
+        let result = self.begin(&request, cancel).await;
+        self.traces.ended(&request, &result);
+        result
     }
 
     /// Which deployment.
@@ -198,8 +300,18 @@ impl fmt::Debug for Serving {
     }
 }
 
+/// A call in the revision on trial.
+type Tried = (Call, Arc<Trial>);
+
 /// One call in the count, from entering to its end, however it ends.
 struct Call(Arc<Serving>);
+
+impl Call {
+    fn of(serving: &Arc<Serving>) -> Self {
+        serving.entered();
+        Self(Arc::clone(serving))
+    }
+}
 
 impl Drop for Call {
     fn drop(&mut self) {

@@ -251,6 +251,7 @@ impl Host {
             tenant: wasm::Tenant::new(wasm::TenantConfig::new("test")),
             producer: Arc::new(NoProducer),
             drain_timeout: Duration::from_secs(30),
+            rollback_window: Duration::ZERO,
             observer: Arc::new(move |event: &plugin_lifecycle::Event| {
                 seen.lock().expect("no panic").push(event.kind.clone());
             }),

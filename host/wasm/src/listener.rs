@@ -103,6 +103,31 @@ impl ComponentListener {
         self.shared.ending.kill();
     }
 
+    /// The same revision with the same instances, as if nobody had drained or killed it:
+    /// what was taken back, and serves once more.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let Shared {
+            engine,
+            plugin,
+            pool,
+            ending: _,
+        } = &*self.shared;
+        Self {
+            shared: Arc::new(Shared {
+                engine: engine.clone(),
+                plugin: Arc::clone(plugin),
+                pool: Arc::clone(pool),
+                ending: Ending::default(),
+            }),
+        }
+    }
+
+    /// Whether one is the other [`ComponentListener::again`]: closing one closes both.
+    pub fn shares_instances_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared.pool, &other.shared.pool)
+    }
+
     /// Ends the revision: idle instances shut down now, those in a call when it is done.
     /// Calls that come later still work, each in a fresh instance.
     pub async fn close(&self) {

@@ -4,7 +4,6 @@ mod outcomes;
 mod pulls;
 mod samples;
 mod session;
-mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

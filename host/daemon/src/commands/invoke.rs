@@ -238,6 +238,7 @@ fn runner_config(
         tenant: wasm::Tenant::new(wasm::TenantConfig::new("invoke")),
         producer: Arc::new(producer),
         drain_timeout: host.drain_timeout,
+        rollback_window: Duration::ZERO,
         observer,
         wasm_observer,
         loads: Arc::new(Semaphore::new(LOADS_MAX)),

@@ -1,24 +1,24 @@
 //! `mqlet run`: the host, from its configuration file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use plugin_lifecycle::manifest::name::PluginName;
-use plugin_lifecycle::{Plugin, preflight};
-use tokio::task::JoinSet;
+use plugin_lifecycle::preflight;
 use tracing::{error, info, warn};
 
-use crate::app::{App, ServeError, Tenant, TenantSettings};
+use crate::app::App;
 use crate::cli::{GlobalArguments, HostArguments};
-use crate::config::{Config, ControlConfig, TenantConfig, overrides, problem};
-use crate::control::directory::PluginState;
+use crate::config::{Config, ControlConfig, overrides, problem};
 use crate::control::socket::SocketError;
 use crate::control::{ControlServer, Directory};
 use crate::exit::{self, Exit};
+use crate::host::{Host, Journal, Store};
 use crate::output::Output;
+use crate::revisions::book::Book;
+use crate::revisions::components::Components;
+use crate::revisions::ledger::Ledger;
 use crate::runtime;
 use crate::signals::Signals;
 use crate::telemetry::{self, Telemetry};
@@ -37,6 +37,10 @@ calls_max of [host]), then from flags; the last one wins.
 
 SIGTERM and Ctrl-C stop in order: no more pulling, calls under way may end within the drain
 timeout, offsets are committed, the group is left. A second Ctrl-C stops at once.
+
+Manifests are watched: a new one is served, a changed one (or a changed component) is
+deployed under live traffic, one that is gone leaves its group. What is wrong in a file is
+in the log and changes nothing.
 
 A name server or topic that is not there yet is waited for. A plugin that does not load is
 left out, and the log says why; when none loads, it ends with 1.
@@ -69,7 +73,17 @@ pub(crate) fn execute(
     let overrides = overrides::collect(global, &arguments.host);
     let loaded = Config::load(&arguments.config, overrides);
     let mut problems = loaded.problems;
-    for (_, manifest) in &loaded.manifests {
+    let state_dir = loaded.config.as_ref().map(|config| &config.host.state_dir);
+    for (tenant, manifest) in &loaded.manifests {
+        // It has a revision to serve whatever has become of its component.
+        if state_dir.is_some_and(|state_dir| {
+            let components = Components::new(state_dir);
+            let name = manifest.name().as_str();
+            let (book, _) = Book::open(state_dir, tenant, name, &components);
+            book.serving().is_some()
+        }) {
+            continue;
+        }
         for problem in preflight::check(manifest).err().unwrap_or_default() {
             // Two tenants may share a folder; what is wrong in it is said once.
             if !problems.contains(&problem) {
@@ -89,13 +103,20 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let drain_timeout = config.host.drain_timeout;
     let control = config.host.control.clone();
+    let state_dir = config.host.state_dir.clone();
     let app = App::new(config.host, Telemetry::default())?;
     let directory = Directory::default();
     // Before anything is opened: two hosts with one socket are a mistake.
     let control = start_control(&control, &directory)?;
-    let mut host = Host::start(&app, config.tenants, directory.clone());
+    let (journal, journal_thread) = Journal::start(open_ledger(&state_dir));
+    let store = Store {
+        components: Components::new(&state_dir),
+        state_dir,
+        journal,
+    };
+    let host = Host::start(&app, &config.tenants, &directory, &store);
     let ended = tokio::select! {
-        served = host.serve() => served,
+        served = Arc::clone(&host).serve(config.tenants) => served,
         () = signals.next() => Ok(()),
     };
     info!(
@@ -109,6 +130,9 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
     };
     directory.clear();
     drop(control);
+    tokio::task::spawn_blocking(move || journal_thread.end())
+        .await
+        .context("the ledger ended early")?;
     info!(target: "mqlet", killed_calls, "stopped");
     ended?;
     Ok(if killed_calls == 0 {
@@ -116,6 +140,25 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
     } else {
         Exit::CallsKilled
     })
+}
+
+/// Without one nothing is kept of what happens, and everything else works.
+fn open_ledger(state_dir: &Path) -> Option<Ledger> {
+    match Ledger::open(state_dir) {
+        Ok((ledger, opened)) => {
+            if opened.mended > 0 {
+                warn!(target: "mqlet", bytes = opened.mended, "the last line of the ledger was cut by a crash and is taken away");
+            }
+            for damage in opened.damage {
+                error!(target: "mqlet", "the ledger is damaged: {damage}; mqlet history --verify says more");
+            }
+            Some(ledger)
+        }
+        Err(error) => {
+            warn!(target: "mqlet", "what happens to revisions is not written down: {error:#}");
+            None
+        }
+    }
 }
 
 /// A host whose default place cannot be written runs without a control socket.
@@ -137,119 +180,5 @@ fn start_control(
             Ok(None)
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-/// All tenants, and the plugins of each that serve.
-struct Host {
-    directory: Directory,
-    tenants: Vec<(Arc<Tenant>, Vec<Plugin>)>,
-    loading: JoinSet<(usize, PluginName, Result<Plugin, ServeError>)>,
-}
-
-impl Host {
-    /// Starts the clients, and to load all plugins.
-    fn start(app: &App, tenants: Vec<TenantConfig>, directory: Directory) -> Self {
-        let mut host = Self {
-            directory,
-            tenants: Vec::new(),
-            loading: JoinSet::new(),
-        };
-        for config in tenants {
-            let number = host.tenants.len();
-            let tenant = Arc::new(app.start_tenant(TenantSettings {
-                local_offsets: Some(app.local_offsets(&config.name)),
-                name: config.name,
-                connection: config.connection,
-                calls_max: config.calls_max,
-                buffer_bytes: config.buffer_bytes,
-                weight: config.weight,
-                budgets: config.budgets,
-            }));
-            host.directory.add(&tenant, &config.plugins);
-            for manifest in config.plugins {
-                let tenant = Arc::clone(&tenant);
-                host.loading.spawn(async move {
-                    let name = manifest.name().clone();
-                    (number, name, tenant.serve(manifest).await)
-                });
-            }
-            host.tenants.push((tenant, Vec::new()));
-        }
-        host
-    }
-
-    /// Until a client fails. One plugin that does not load costs the others nothing; it
-    /// is an error when none does.
-    async fn serve(&mut self) -> anyhow::Result<()> {
-        let mut failed = Vec::new();
-        while let Some(ended) = self.loading.join_next().await {
-            let (tenant, name, result) = ended.context("loading a plugin ended early")?;
-            let (tenant, plugins) = &mut self.tenants[tenant];
-            match result {
-                Ok(plugin) => {
-                    let state = PluginState::Serving;
-                    self.directory.set(tenant.name(), name.as_str(), &state);
-                    plugins.push(plugin);
-                }
-                Err(error) => {
-                    let tenant = tenant.name();
-                    let state = PluginState::Failed(error.to_string());
-                    self.directory.set(tenant, name.as_str(), &state);
-                    error!(target: "mqlet", %tenant, plugin = %name, "plugin \"{name}\" does not serve: {error}");
-                    failed.push(format!("{tenant}/{name}"));
-                }
-            }
-        }
-        let plugins: usize = self.tenants.iter().map(|(_, plugins)| plugins.len()).sum();
-        let tenants = self.tenants.len();
-        if failed.is_empty() {
-            info!(
-                target: "mqlet", plugins, tenants,
-                "serving {} of {}", counted(plugins, "plugin"), counted(tenants, "tenant")
-            );
-        } else {
-            anyhow::ensure!(plugins > 0, "no plugin serves; the log says why of each");
-            warn!(
-                target: "mqlet", plugins, tenants,
-                "serving {} of {}, without {}",
-                counted(plugins, "plugin"), counted(tenants, "tenant"), failed.join(", ")
-            );
-        }
-        let mut failures = JoinSet::new();
-        for (tenant, _) in &self.tenants {
-            let tenant = Arc::clone(tenant);
-            failures.spawn(async move {
-                let bug = tenant.driver().failed().await;
-                (Arc::clone(tenant.name()), bug)
-            });
-        }
-        match failures.join_next().await {
-            Some(Ok((tenant, bug))) => {
-                anyhow::bail!(
-                    "the client of tenant \"{tenant}\" failed, which is a bug of mqlet: {bug}"
-                )
-            }
-            Some(Err(error)) => Err(error).context("a watcher ended early"),
-            None => Ok(()),
-        }
-    }
-
-    /// All tenants at once; how many calls were killed.
-    async fn stop(mut self, drain_timeout: Duration) -> u32 {
-        // What still loads has no calls.
-        self.loading.shutdown().await;
-        let mut stopping = JoinSet::new();
-        for (tenant, plugins) in self.tenants {
-            stopping.spawn(async move { tenant.stop(plugins, drain_timeout).await });
-        }
-        stopping.join_all().await.iter().sum()
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
     }
 }

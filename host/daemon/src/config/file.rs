@@ -24,6 +24,10 @@ const BUFFER_BYTES_DEFAULT: u64 = 1 << 30;
 const TENANT_BUFFER_BYTES_MIN: u64 = 32 << 20;
 const INSTANCES_MAX_DEFAULT: u64 = 1000;
 const DRAIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// How long a revision that was replaced stays warm, and how long trouble takes its
+/// successor back by itself.
+const ROLLBACK_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
+const ROLLBACK_WINDOW_MAX: Duration = Duration::from_secs(24 * 3600);
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// Reads the whole file. What is wrong has its default, and is a problem; a tenant that
@@ -67,6 +71,9 @@ pub(crate) fn host(
         state_dir,
         drain_timeout: section.or("drain_timeout", DRAIN_TIMEOUT_DEFAULT, |value| {
             value.duration(Duration::ZERO..=DRAIN_TIMEOUT_MAX)
+        }),
+        rollback_window: section.or("rollback_window", ROLLBACK_WINDOW_DEFAULT, |value| {
+            value.duration(Duration::ZERO..=ROLLBACK_WINDOW_MAX)
         }),
     };
     section.refuse_unknown();

@@ -16,6 +16,9 @@ use super::socket;
 /// A host answers at once, or is stuck.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// Until a deployment is answered: compiling and `init` are in it.
+pub(super) const DEPLOY_TIME_MAX: Duration = Duration::from_secs(120);
+
 /// Why there is no answer that a command could show.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
@@ -45,7 +48,7 @@ impl ControlClient {
     /// # Errors
     /// No host is there, or it refuses.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        self.ask("GET", path, Vec::new()).await
+        self.ask("GET", path, Vec::new(), ANSWER_TIME_MAX).await
     }
 
     /// Asks for something to be done.
@@ -57,7 +60,21 @@ impl ControlClient {
         path: &str,
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
-        self.ask("POST", path, serde_json::to_vec(body)?).await
+        let body = serde_json::to_vec(body)?;
+        self.ask("POST", path, body, ANSWER_TIME_MAX).await
+    }
+
+    /// Asks for something that takes compiling.
+    ///
+    /// # Errors
+    /// No host is there, it refuses, or what was asked for failed.
+    pub(crate) async fn deploy<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let body = serde_json::to_vec(body)?;
+        self.ask("POST", path, body, DEPLOY_TIME_MAX).await
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -65,6 +82,7 @@ impl ControlClient {
         method: &str,
         path: &str,
         body: Vec<u8>,
+        time_max: Duration,
     ) -> anyhow::Result<T> {
         let request = Request {
             method: method.to_owned(),
@@ -76,10 +94,10 @@ impl ControlClient {
             let answer = http::exchange(&mut stream, &request).await;
             answer.context("the host did not answer")
         };
-        let answer = tokio::time::timeout(ANSWER_TIME_MAX, asked)
+        let answer = tokio::time::timeout(time_max, asked)
             .await
             .with_context(|| {
-                let seconds = ANSWER_TIME_MAX.as_secs();
+                let seconds = time_max.as_secs();
                 format!("the host does not answer within {seconds} s; look at its log")
             })??;
         if answer.status != 200 {

@@ -2,11 +2,12 @@
 //! plugin of each group, and plugins that do not serve.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use plugin_lifecycle::Manifest;
 
 use crate::app::Tenant;
+use crate::host::Host;
 
 /// See the module. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Directory(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// Not while `mqlet dev` runs: it replaces its plugin itself.
+    host: OnceLock<Weak<Host>>,
     /// Held for the time of a look or an entry, never across a wait.
     tenants: Mutex<Vec<TenantEntry>>,
 }
@@ -73,6 +76,43 @@ impl Directory {
                 if known.name == plugin {
                     known.state = state.clone();
                 }
+            }
+        }
+    }
+
+    /// The plugins can be replaced, by this host.
+    pub(crate) fn set_host(&self, host: &Arc<Host>) {
+        // There is one in a process.
+        let _ = self.0.host.set(Arc::downgrade(host));
+    }
+
+    /// Who replaces plugins.
+    pub(crate) fn host(&self) -> Option<Arc<Host>> {
+        self.0.host.get()?.upgrade()
+    }
+
+    /// A plugin that is new, or on another group.
+    pub(crate) fn put(&self, tenant: &Arc<Tenant>, manifest: &Manifest) {
+        for entry in self.lock().iter_mut() {
+            if !Arc::ptr_eq(&entry.tenant, tenant) {
+                continue;
+            }
+            let name = manifest.name().to_string();
+            let before = entry.plugins.values().find(|known| known.name == name);
+            let state = before.map_or(PluginState::Loading, |known| known.state.clone());
+            entry.plugins.retain(|_, known| known.name != name);
+            let known = PluginEntry { name, state };
+            entry
+                .plugins
+                .insert(manifest.consumer_group().to_owned(), known);
+        }
+    }
+
+    /// A plugin that is no more.
+    pub(crate) fn drop_plugin(&self, tenant: &str, plugin: &str) {
+        for entry in self.lock().iter_mut() {
+            if **entry.tenant.name() == *tenant {
+                entry.plugins.retain(|_, known| known.name != plugin);
             }
         }
     }

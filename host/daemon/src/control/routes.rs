@@ -1,6 +1,7 @@
 //! What is answered to which request.
 
 mod failures;
+mod plugins;
 mod seek;
 mod usage;
 
@@ -46,10 +47,16 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         ("POST", "/v1/resume") => resume(request, directory).await,
         ("POST", "/v1/seek") => seek::seek(request, directory).await,
         ("POST", "/v1/failures") => failures::failures(request, directory),
+        ("GET", "/v1/plugins") => plugins::plugins(directory),
+        ("POST", "/v1/deploy") => plugins::deploy(request, asker, directory).await,
+        ("POST", "/v1/rollback") => plugins::rollback(request, asker, directory).await,
+        ("POST", "/v1/change") => plugins::change(request, asker, directory).await,
+        ("POST", "/v1/remove") => plugins::remove(request, asker, directory).await,
         (
             _,
             "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume"
-            | "/v1/seek" | "/v1/failures" | "/v1/usage",
+            | "/v1/seek" | "/v1/failures" | "/v1/usage" | "/v1/plugins" | "/v1/deploy"
+            | "/v1/rollback" | "/v1/change" | "/v1/remove",
         ) => Err(Refusal::new(
             405,
             format!("{} does not take {}", request.path, request.method),

@@ -17,8 +17,11 @@ use super::socket::{ControlSocket, SocketError};
 
 /// Connections served at once; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
-/// From accept to the last byte of the answer.
+/// From accept to the last byte of the answer; a deployment takes as long as compiling
+/// and `init` do.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// From accept to the last byte of a deployment's answer.
+const DEPLOY_TIME_MAX: Duration = super::client::DEPLOY_TIME_MAX;
 /// Told to any other user.
 const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
 /// After the system refused a connection (no file handle left).
@@ -77,7 +80,7 @@ async fn serve(listener: UnixListener, directory: Directory) {
 async fn connection(mut stream: UnixStream, directory: Directory, _permit: OwnedSemaphorePermit) {
     let asker = asker(&stream);
     let served = serve_one(&mut stream, asker, &directory);
-    match tokio::time::timeout(REQUEST_TIME_MAX, served).await {
+    match tokio::time::timeout(DEPLOY_TIME_MAX, served).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(target: "mqlet", "control socket: {error}"),
         Err(_) => debug!(target: "mqlet", "control socket: a request took too long"),
@@ -93,8 +96,11 @@ async fn serve_one(
 ) -> Result<(), HttpError> {
     let answer = match asker {
         None => Answer::json(403, &ErrorAnswer::new(NOT_YOURS)),
-        Some(asker) => match http::read_request(stream).await {
-            Ok(request) => routes::answer(&request, &asker, directory).await,
+        Some(asker) => match in_time(http::read_request(stream)).await? {
+            Ok(request) if is_deployment(&request) => {
+                routes::answer(&request, &asker, directory).await
+            }
+            Ok(request) => in_time(routes::answer(&request, &asker, directory)).await?,
             Err(HttpError::TooLarge(what)) => {
                 Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
             }
@@ -105,8 +111,21 @@ async fn serve_one(
             Err(error @ (HttpError::Io(_) | HttpError::Early)) => return Err(error),
         },
     };
-    http::write_answer(stream, &answer).await?;
+    in_time(http::write_answer(stream, &answer)).await??;
     Ok(())
+}
+
+/// What compiles and runs `init` before it is answered.
+fn is_deployment(request: &http::Request) -> bool {
+    matches!(
+        request.path.as_str(),
+        "/v1/deploy" | "/v1/rollback" | "/v1/remove"
+    )
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> Result<T, HttpError> {
+    let worked = tokio::time::timeout(REQUEST_TIME_MAX, work).await;
+    worked.map_err(|_| HttpError::Io(std::io::ErrorKind::TimedOut.into()))
 }
 
 /// Who is on the other side, for people; `None` for those who have no say here. The

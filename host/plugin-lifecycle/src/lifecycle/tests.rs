@@ -1,9 +1,11 @@
 //! Transcripts: lines of input (`> …`) and, below each, what the machine answered.
 //! `UPDATE_EXPECT=1 cargo test` writes the answers again; review the difference.
 //!
-//! Inputs: `deploy` · `done STEP gN [rN]` · `failed STEP gN REASON` · `drained gN` ·
+//! Inputs: `deploy [again|canary SECONDS]` · `rollback rN` · `tripped gN` · `promote` ·
+//! `abort` · `cancel` · `verdict gN prolong|promote|abort` · `window SECONDS` (first) · `done STEP gN [rN]` · `failed STEP gN REASON` · `drained gN` ·
 //! `stop SECONDS` · `at SECONDS` (time passes; the timeout is handled when it is due).
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -38,15 +40,23 @@ fn random_histories_keep_the_invariants() {
                 .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
-        let mut machine = Lifecycle::new("p".into(), Duration::from_secs(30));
+        let mut machine = machine(100);
         let mut now = Instant::ORIGIN;
         let mut performing: Option<(Generation, Step)> = None;
-        let mut warmed = Vec::new();
-        let mut switched: Option<Generation> = None;
+        // What was warmed up and not dropped since, and what has all or some of the calls.
+        let mut alive = BTreeSet::new();
+        let mut serving: Option<Generation> = None;
+        let mut on_trial: Option<Generation> = None;
         for _ in 0..200 {
-            match draw(10) {
+            match draw(14) {
                 0..=2 => {
-                    machine.deploy(now);
+                    let canary = (draw(3) == 0).then_some(Duration::from_secs(20));
+                    let wanted = Wanted {
+                        though_refused: draw(4) == 0,
+                        anew: draw(4) == 0,
+                        canary,
+                    };
+                    machine.deploy(wanted, now);
                 }
                 3..=7 => {
                     if let Some((generation, step)) = performing.take() {
@@ -55,9 +65,11 @@ fn random_histories_keep_the_invariants() {
                                 reason: "no".to_owned(),
                             }
                         } else {
-                            warmed.extend((step == Step::WarmUp).then_some(generation));
+                            alive.extend((step == Step::WarmUp).then_some(generation));
+                            let number = u8::try_from(draw(4)).expect("small");
                             StepResult::Done {
-                                revision: (step == Step::Fetch).then(|| RevisionId::numbered(1)),
+                                revision: (step == Step::Fetch)
+                                    .then(|| RevisionId::numbered(number)),
                             }
                         };
                         machine.handle_step(generation, step, result, now);
@@ -67,43 +79,96 @@ fn random_histories_keep_the_invariants() {
                     now = now + Duration::from_secs(draw(60));
                     machine.handle_timeout(now);
                 }
+                9 => {
+                    let number = u8::try_from(draw(4)).expect("small");
+                    machine.rollback(RevisionId::numbered(number), now);
+                }
+                10 => {
+                    let some = if draw(2) == 0 { serving } else { on_trial };
+                    let Some(some) = some else { continue };
+                    machine.handle_tripped(some, "no".to_owned(), now);
+                }
+                11 => {
+                    match draw(3) {
+                        0 => machine.promote(now),
+                        1 => machine.abort_canary("no".to_owned(), now),
+                        _ => machine.cancel(now),
+                    };
+                }
                 _ => {
                     if let Some(generation) = machine.status().draining.first() {
                         machine.handle_drained(*generation);
                     }
                 }
             }
+            let mut judged = None;
             while let Some(action) = machine.poll_action() {
                 match action {
                     Action::Perform { generation, step } => {
-                        assert_eq!(
-                            performing.replace((generation, step)),
-                            None,
-                            "one step at a time"
-                        );
+                        let before = performing.replace((generation, step));
+                        assert_eq!(before, None, "one step at a time");
+                    }
+                    Action::Revive { generation, from } => {
+                        assert!(alive.contains(&from), "{from} is gone, seed {seed}");
+                        alive.insert(generation);
                     }
                     Action::Switch { to } => {
-                        assert!(warmed.contains(&to), "{to} serves cold, seed {seed}");
-                        assert!(
-                            switched < Some(to),
-                            "{to} came after a newer one, seed {seed}"
-                        );
-                        switched = Some(to);
+                        assert!(alive.contains(&to), "{to} serves cold, seed {seed}");
+                        assert!(serving < Some(to), "{to} came late, seed {seed}");
+                        serving = Some(to);
                     }
-                    _ => {}
+                    Action::StartCanary { generation } => {
+                        assert!(alive.contains(&generation), "cold canary, seed {seed}");
+                        assert_eq!(on_trial.replace(generation), None, "one canary");
+                    }
+                    Action::EndCanary { generation } => {
+                        assert_eq!(on_trial.take(), Some(generation));
+                    }
+                    Action::Drop { generation } => {
+                        alive.remove(&generation);
+                        let has_calls = serving == Some(generation)
+                            || on_trial == Some(generation)
+                            || machine.draining.contains_key(&generation);
+                        assert!(!has_calls, "{generation} dropped in a call, seed {seed}");
+                    }
+                    Action::Judge { generation } => judged = Some(generation),
+                    Action::Close | Action::Drain { .. } | Action::Kill { .. } => {}
                 }
             }
-            assert_eq!(
-                machine.status().active.map(|(generation, _)| generation),
-                switched
-            );
-            let draining = machine
-                .draining
-                .values()
-                .filter(|deadline| deadline.is_some());
-            assert!(draining.count() <= DRAINING_MAX);
+            if let Some(judged) = judged {
+                machine.handle_verdict(judged, Verdict::Prolong, now);
+            }
+            let status = machine.status();
+            assert_eq!(status.active.map(|(generation, _)| generation), serving);
+            assert_eq!(status.canary.map(|(generation, _)| generation), on_trial);
+            assert!(status.warm.len() <= WARM_MAX);
+            let draining = machine.draining.values();
+            assert!(draining.filter(|deadline| deadline.is_some()).count() <= DRAINING_MAX);
         }
+        machine.stop(now);
+        while !machine.is_stopped() {
+            if let Some((generation, step)) = performing.take() {
+                machine.handle_step(generation, step, StepResult::Done { revision: None }, now);
+            }
+            for generation in machine.status().draining {
+                machine.handle_drained(generation);
+            }
+            while let Some(action) = machine.poll_action() {
+                if let Action::Drop { generation } = action {
+                    alive.remove(&generation);
+                }
+            }
+        }
+        assert!(alive.is_empty(), "{alive:?} left behind, seed {seed}");
     }
+}
+
+fn machine(window: u64) -> Lifecycle {
+    let config = LifecycleConfig {
+        drain_timeout: Duration::from_secs(30),
+        rollback_window: Duration::from_secs(window),
+    };
+    Lifecycle::new("hello".into(), config)
 }
 
 struct Transcript {
@@ -115,7 +180,7 @@ struct Transcript {
 impl Transcript {
     fn run(text: &str) -> String {
         let mut transcript = Self {
-            machine: Lifecycle::new("hello".into(), Duration::from_secs(30)),
+            machine: machine(0),
             now: Instant::ORIGIN,
             answered: String::new(),
         };
@@ -134,8 +199,58 @@ impl Transcript {
     fn input(&mut self, input: &str) {
         let words: Vec<&str> = input.split_whitespace().collect();
         match words[..] {
+            ["window", seconds] => {
+                self.machine = machine(seconds.parse().expect("seconds"));
+            }
             ["deploy"] => {
-                self.machine.deploy(self.now);
+                self.machine.deploy(Wanted::default(), self.now);
+            }
+            ["deploy", "again"] => {
+                let though_refused = true;
+                let wanted = Wanted {
+                    though_refused,
+                    ..Wanted::default()
+                };
+                self.machine.deploy(wanted, self.now);
+            }
+            ["deploy", "canary", seconds] => {
+                let canary = Some(Duration::from_secs(seconds.parse().expect("seconds")));
+                let wanted = Wanted {
+                    canary,
+                    ..Wanted::default()
+                };
+                self.machine.deploy(wanted, self.now);
+            }
+            ["rollback", revision] => {
+                let to = RevisionId::numbered(revision[1..].parse().expect("rN"));
+                if self.machine.rollback(to, self.now).is_none() {
+                    self.line("  not warm");
+                }
+            }
+            ["tripped", generation] => {
+                let generation = parse_generation(generation);
+                let done = self
+                    .machine
+                    .handle_tripped(generation, "it fails".to_owned(), self.now);
+                if !done {
+                    self.line("  nothing to go back to");
+                }
+            }
+            ["promote"] => self.told(|machine, now| machine.promote(now)),
+            ["abort"] => {
+                self.told(|machine, now| machine.abort_canary("by hand".to_owned(), now));
+            }
+            ["cancel"] => self.told(Lifecycle::cancel),
+            ["verdict", generation, verdict] => {
+                let verdict = match verdict {
+                    "promote" => Verdict::Promote,
+                    "prolong" => Verdict::Prolong,
+                    _ => Verdict::Abort {
+                        reason: "it is worse".to_owned(),
+                    },
+                };
+                let generation = parse_generation(generation);
+                self.machine.handle_verdict(generation, verdict, self.now);
             }
             ["done", step, generation] => {
                 self.step(generation, step, StepResult::Done { revision: None });
@@ -165,6 +280,12 @@ impl Transcript {
         }
     }
 
+    fn told(&mut self, ask: impl FnOnce(&mut Lifecycle, Instant) -> bool) {
+        if !ask(&mut self.machine, self.now) {
+            self.line("  nothing to do it to");
+        }
+    }
+
     fn step(&mut self, generation: &str, step: &str, result: StepResult) {
         let steps = [Step::Fetch, Step::Check, Step::Compile, Step::WarmUp];
         let step = steps
@@ -184,6 +305,10 @@ impl Transcript {
                 Action::Drain { generation } => format!("  drain {generation}"),
                 Action::Kill { generation } => format!("  kill {generation}"),
                 Action::Drop { generation } => format!("  drop {generation}"),
+                Action::Revive { generation, from } => format!("  revive {generation} from {from}"),
+                Action::StartCanary { generation } => format!("  canary {generation}"),
+                Action::EndCanary { generation } => format!("  no canary {generation}"),
+                Action::Judge { generation } => format!("  judge {generation}"),
             });
         }
         while let Some(event) = self.machine.poll_event() {
@@ -209,6 +334,20 @@ impl Transcript {
                     Some(before) => format!("{generation} active after {before}"),
                     None => format!("{generation} active"),
                 }),
+                EventKind::Cancelled { generation } => Some(format!("{generation} cancelled")),
+                EventKind::Unchanged {
+                    generation,
+                    serving,
+                    ..
+                } => Some(format!("{generation} is what {serving} is")),
+                EventKind::CanaryStarted { generation, .. } => {
+                    Some(format!("{generation} on trial"))
+                }
+                EventKind::CanaryAborted {
+                    generation, reason, ..
+                } => Some(format!("{generation} aborted: {reason}")),
+                EventKind::RolledBack { reason, .. } => Some(format!("taken back: {reason}")),
+                EventKind::KeptWarm { generation } => Some(format!("{generation} warm")),
                 EventKind::Draining { generation } => Some(format!("{generation} draining")),
                 EventKind::DrainDeadline { generation } => {
                     Some(format!("{generation} over its deadline"))

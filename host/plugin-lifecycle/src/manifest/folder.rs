@@ -141,11 +141,20 @@ pub fn read(file: &Path) -> Result<String, Problem> {
     })
 }
 
-fn list(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
+/// The manifests of a folder, by path. Hidden entries are none: Kubernetes keeps the
+/// files of a config map in `..data` and links to them.
+///
+/// # Errors
+/// The folder cannot be read, or holds too many.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
     let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| unreadable(folder, &error))?.path();
+        let entry = entry.map_err(|error| unreadable(folder, &error))?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
         if path.is_dir() {
             let file = path.join(MANIFEST_FILE_NAME);
             if file.is_file() {

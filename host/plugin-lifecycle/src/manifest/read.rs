@@ -50,10 +50,12 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
         group.dead_letter_properties(vec![(PLUGIN_PROPERTY.to_owned(), name.as_str().to_owned())]);
     Some(Manifest {
         file: document.file().to_owned(),
+        text: "".into(),
         name,
         name_place,
         component: beside(document.file(), &component?),
         component_place,
+        kept_at: None,
         sha256,
         listener,
         group,

@@ -29,6 +29,14 @@ pub(super) enum Loaded {
     WarmedUp(ComponentListener),
 }
 
+/// What a step needs beside what the one before brought.
+#[derive(Clone)]
+pub(super) struct Loading {
+    pub(super) manifest: Arc<Manifest>,
+    /// Hears what happens in the calls of this deployment.
+    pub(super) wasm_observer: wasm::Observer,
+}
+
 /// Code, and whether the engine made it just now.
 #[derive(Clone)]
 pub(super) struct Compiled {
@@ -50,10 +58,14 @@ pub(super) struct Material {
 /// Performs a step. The error is all problems, one a line.
 pub(super) async fn perform(
     step: Step,
-    manifest: Arc<Manifest>,
+    loading: Loading,
     material: Material,
     config: &RunnerConfig,
 ) -> Result<Loaded, String> {
+    let Loading {
+        manifest,
+        wasm_observer,
+    } = loading;
     match step {
         Step::Fetch => fetch(manifest, config).await,
         Step::Check => check(manifest, wanted(material.artifact)?).await,
@@ -64,7 +76,7 @@ pub(super) async fn perform(
             let compiled = compile(&manifest, &component, key, config).await?;
             Ok(Loaded::Compiled(compiled))
         }
-        Step::WarmUp => warm_up(&manifest, material, config).await,
+        Step::WarmUp => warm_up(&manifest, material, wasm_observer, config).await,
     }
 }
 
@@ -151,6 +163,7 @@ async fn compile_anew(
 async fn warm_up(
     manifest: &Manifest,
     material: Material,
+    wasm_observer: wasm::Observer,
     config: &RunnerConfig,
 ) -> Result<Loaded, String> {
     let compiled = wanted(material.compiled)?;
@@ -168,13 +181,14 @@ async fn warm_up(
     };
     let load = |code: Artefact| {
         let plugin = plugin.clone();
+        let wasm_observer = Arc::clone(&wasm_observer);
         async move {
             ComponentListener::load(
                 &config.engine,
                 &code,
                 plugin,
                 Arc::clone(&config.producer),
-                Arc::clone(&config.wasm_observer),
+                wasm_observer,
             )
             .await
         }

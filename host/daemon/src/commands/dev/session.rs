@@ -19,7 +19,6 @@ use tracing::info;
 use super::DevArguments;
 use super::outcomes::{Counts, Line, Sink, Totals};
 use super::samples;
-use super::watch::Watch;
 use crate::app::{App, Tenant, TenantSettings};
 use crate::config::connection::ConnectionConfig;
 use crate::config::{ControlConfig, HostConfig, problem};
@@ -28,6 +27,7 @@ use crate::control::{ControlServer, Directory};
 use crate::output::Output;
 use crate::plugin_build;
 use crate::telemetry::Telemetry;
+use crate::watch::Watch;
 
 /// Queues of the plugin's topics.
 const QUEUES: u32 = 4;
@@ -127,6 +127,7 @@ impl Session {
             budgets: wasm::Budgets::default(),
             // Its broker forgets everything too.
             local_offsets: None,
+            plugin_observer: None,
         };
         let control = host.control.clone();
         let app = App::new(host, telemetry.clone())?;

@@ -36,6 +36,32 @@ pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
             let before = before.map(|before| before.to_string());
             info!(target: "plugin", %tenant, %plugin, %generation, %revision, before, "plugin \"{plugin}\": revision {revision} is active");
         }
+        EventKind::Unchanged { revision, .. } => {
+            debug!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": revision {revision} serves already");
+        }
+        EventKind::Cancelled { generation } => {
+            info!(target: "plugin", %tenant, %plugin, %generation, "plugin \"{plugin}\": the deployment is cancelled");
+        }
+        EventKind::CanaryStarted { revision, .. } => {
+            info!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": revision {revision} is on trial, as a canary");
+        }
+        EventKind::CanaryAborted {
+            revision, reason, ..
+        } => {
+            warn!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": the canary is aborted: {reason}");
+        }
+        EventKind::RolledBack {
+            revision,
+            to,
+            reason,
+        } => {
+            error!(target: "plugin", %tenant, %plugin, %revision, %to, "plugin \"{plugin}\": revision {to} serves again, and {revision} is refused: {reason}");
+        }
+        EventKind::Switched(report) => {
+            let (revision, by, in_flight) = (report.revision, &report.by, report.in_flight);
+            let pause = report.first_call_after;
+            debug!(target: "plugin", %tenant, %plugin, %revision, %by, in_flight, ?pause, "plugin \"{plugin}\": the switch to {revision} is complete");
+        }
         EventKind::DrainDeadline { generation } => {
             warn!(target: "plugin", %tenant, %plugin, %generation, "plugin \"{plugin}\": calls of the revision before did not end within the drain timeout and are killed");
         }

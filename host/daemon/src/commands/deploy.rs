@@ -1,0 +1,287 @@
+//! `mqlet deploy` (also `swap`), `rollback`, `promote`, `abort`, `cancel` and `remove`:
+//! what is made of a plugin of a running host.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use super::plugins::shown;
+use crate::cli::{self, ControlArguments, GlobalArguments};
+use crate::control::client::ControlClient;
+use crate::control::plugin_answers::{
+    CanaryRequest, ChangeRequest, DeployRequest, PluginAnswer, RollbackRequest,
+};
+use crate::exit::{self, Exit};
+use crate::output::Output;
+use crate::runtime;
+
+/// Which plugin, and as what it is known to whoever asks.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PluginArguments {
+    /// The plugin
+    pub(crate) plugin: String,
+    /// Its tenant, when several have such a plugin
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// Only if this revision serves now (its number)
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) expect: Option<u64>,
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+/// Replace a plugin of a running host with another component or manifest
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Makes a component (or another manifest of the same plugin) the revision that serves: it is
+read, checked, compiled and warmed up while the old one serves on, and then takes the next
+batch. No message is lost or repeated, and the group does not rebalance. Whatever fails
+before that leaves the old revision untouched.
+
+The old one stays warm for the rollback window: \"mqlet rollback\" brings it back at once,
+and so does the host when calls of the new one keep failing.
+
+What was deployed so serves until the plugin's manifest (or the component it names) changes.
+
+With --canary the new revision first gets a share of the messages, by their keys (in order:
+of the queues). What it fails is given to the old one at once. After --canary-time it is
+promoted by itself if it had enough messages, and aborted as soon as it fails more than
+--canary-failures of those that the old one finishes.
+
+Examples:
+  mqlet deploy hello target/hello-2.wasm
+  mqlet deploy hello staging/hello/plugin.toml --expect 3
+  mqlet deploy hello hello-2.wasm --canary 10% --canary-time 5m"
+)]
+pub(crate) struct DeployArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+    /// A component (.wasm) or a manifest (.toml)
+    pub(crate) path: PathBuf,
+    /// Though it was taken back before
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// Try it first with this share of the messages
+    #[arg(long, value_name = "SHARE", value_parser = per_mille)]
+    pub(crate) canary: Option<u16>,
+    /// How long it is tried
+    #[arg(long, value_name = "TIME", value_parser = cli::duration, default_value = "1m", requires = "canary")]
+    pub(crate) canary_time: Duration,
+    /// Messages that it must have had before it is promoted by itself
+    #[arg(long, value_name = "COUNT", default_value_t = 500, requires = "canary")]
+    pub(crate) canary_sample: u64,
+    /// Messages that it may fail and the old one finish
+    #[arg(long, value_name = "SHARE", value_parser = per_mille, default_value = "0.5%", requires = "canary")]
+    pub(crate) canary_failures: u16,
+}
+
+/// Let an older revision of a plugin serve again
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Lets the revision that served before serve again, or the one with the number of --to.
+Within the rollback window it is still warm, and has the next batch; later it is loaded
+from what the host keeps, without the file it came from. Only component, settings, limits
+and grants go back, not the group's subscriptions.
+
+It serves until the plugin's manifest (or the component it names) changes.
+
+Examples:
+  mqlet rollback hello
+  mqlet rollback hello --to 3"
+)]
+pub(crate) struct RollbackArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+    /// Number of the revision, as mqlet plugins shows it
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) to: Option<u64>,
+}
+
+/// Give a plugin's canary all messages
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Ends the trial of a canary: it serves from the next batch on.
+
+Examples:
+  mqlet promote hello"
+)]
+pub(crate) struct PromoteArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+}
+
+/// Take a plugin's canary away
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Ends the trial of a canary: the revision that serves has all messages again. No message
+loses an attempt.
+
+Examples:
+  mqlet abort hello"
+)]
+pub(crate) struct AbortArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+}
+
+/// Give up a deployment that does not serve yet
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Gives up what is on its way, whichever step it is in, a canary included. What serves, serves
+on.
+
+Examples:
+  mqlet cancel hello"
+)]
+pub(crate) struct CancelArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+}
+
+/// Take a plugin out of a running host
+#[derive(Args, Debug)]
+#[command(
+    after_help = exit::HELP,
+    long_about = "\
+Lets a plugin finish what it has, leaves its group, and ends it. It stays away, over
+restarts too, until its manifest (or the component it names) changes.
+
+Examples:
+  mqlet remove hello"
+)]
+pub(crate) struct RemoveArguments {
+    #[command(flatten)]
+    pub(crate) plugin: PluginArguments,
+}
+
+/// See [`DeployArguments`].
+pub(crate) fn deploy(
+    global: &GlobalArguments,
+    arguments: &DeployArguments,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let path = std::path::absolute(&arguments.path)
+        .with_context(|| format!("cannot use {}", arguments.path.display()))?;
+    let of = &arguments.plugin;
+    let request = DeployRequest {
+        plugin: of.plugin.clone(),
+        tenant: of.tenant.clone(),
+        path: path.display().to_string(),
+        expect: of.expect,
+        again: arguments.again,
+        canary: arguments.canary.map(|share_per_mille| CanaryRequest {
+            share_per_mille,
+            length_ms: u64::try_from(arguments.canary_time.as_millis()).unwrap_or(u64::MAX),
+            sample_min: arguments.canary_sample,
+            worse_per_mille_max: arguments.canary_failures,
+        }),
+    };
+    ask(global, of, "/v1/deploy", &request, output)
+}
+
+/// See [`RollbackArguments`].
+pub(crate) fn rollback(
+    global: &GlobalArguments,
+    arguments: &RollbackArguments,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let of = &arguments.plugin;
+    let request = RollbackRequest {
+        plugin: of.plugin.clone(),
+        tenant: of.tenant.clone(),
+        to: arguments.to,
+        expect: of.expect,
+    };
+    ask(global, of, "/v1/rollback", &request, output)
+}
+
+/// `promote`, `abort` or `cancel`.
+pub(crate) fn change(
+    global: &GlobalArguments,
+    of: &PluginArguments,
+    change: &str,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let request = change_request(of, Some(change));
+    ask(global, of, "/v1/change", &request, output)
+}
+
+/// See [`RemoveArguments`].
+pub(crate) fn remove(
+    global: &GlobalArguments,
+    arguments: &RemoveArguments,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let of = &arguments.plugin;
+    let client = ControlClient::new(of.control.socket(global)?);
+    let request = change_request(of, None);
+    let asked = client.deploy("/v1/remove", &request);
+    let plugin: PluginAnswer = runtime::block_on(1, asked)?;
+    let text = format!(
+        "removed plugin \"{}\" until {} changes",
+        plugin.plugin, plugin.manifest
+    );
+    output.result(text, &plugin)?;
+    Ok(Exit::Done)
+}
+
+fn change_request(of: &PluginArguments, change: Option<&str>) -> ChangeRequest {
+    ChangeRequest {
+        plugin: of.plugin.clone(),
+        tenant: of.tenant.clone(),
+        change: change.map(str::to_owned),
+        expect: of.expect,
+    }
+}
+
+fn ask(
+    global: &GlobalArguments,
+    of: &PluginArguments,
+    path: &str,
+    request: &impl serde::Serialize,
+    output: &mut Output,
+) -> anyhow::Result<Exit> {
+    let client = ControlClient::new(of.control.socket(global)?);
+    let plugin: PluginAnswer = runtime::block_on(1, client.deploy(path, request))?;
+    output.result(shown(&plugin), &plugin)?;
+    Ok(Exit::Done)
+}
+
+/// `10%` or `0.5%`, in thousandths.
+fn per_mille(text: &str) -> Result<u16, String> {
+    let wrong = || "write a share as 10% or 0.5%".to_owned();
+    let number = text.strip_suffix('%').ok_or_else(wrong)?;
+    let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+    let whole: u16 = whole.parse().map_err(|_| wrong())?;
+    let tenths: u16 = tenths.parse().map_err(|_| wrong())?;
+    match (whole, tenths) {
+        (0..=100, 0..=9) => Ok(whole * 10 + tenths),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_read_in_tenths_of_a_percent() {
+        assert_eq!(per_mille("10%"), Ok(100));
+        assert_eq!(per_mille("0.5%"), Ok(5));
+        for wrong in ["10", "x%", "101%", "1.25%", "%", "-1%"] {
+            assert!(per_mille(wrong).is_err(), "{wrong}");
+        }
+    }
+}

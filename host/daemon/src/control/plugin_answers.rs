@@ -1,0 +1,135 @@
+//! What is asked and answered about plugins and their revisions: plain types.
+
+use serde::{Deserialize, Serialize};
+
+/// What is to be deployed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeployRequest {
+    pub(crate) plugin: String,
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    /// A component or a manifest; absolute, on the host's machine.
+    pub(crate) path: String,
+    /// Number of the revision that serves now.
+    #[serde(default)]
+    pub(crate) expect: Option<u64>,
+    /// Though it was taken back before.
+    #[serde(default)]
+    pub(crate) again: bool,
+    #[serde(default)]
+    pub(crate) canary: Option<CanaryRequest>,
+}
+
+/// How a canary is tried.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CanaryRequest {
+    /// Of the keys or queues, in a thousand; 1 to 999.
+    pub(crate) share_per_mille: u16,
+    pub(crate) length_ms: u64,
+    /// Messages.
+    pub(crate) sample_min: u64,
+    /// Messages that it failed and the other revision finished, in a thousand.
+    pub(crate) worse_per_mille_max: u16,
+}
+
+/// Which revision is to serve again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RollbackRequest {
+    pub(crate) plugin: String,
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    /// Its number; without it the one that served before.
+    #[serde(default)]
+    pub(crate) to: Option<u64>,
+    #[serde(default)]
+    pub(crate) expect: Option<u64>,
+}
+
+/// `promote`, `abort` or `cancel`; for `/v1/remove` none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeRequest {
+    pub(crate) plugin: String,
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    #[serde(default)]
+    pub(crate) change: Option<String>,
+    #[serde(default)]
+    pub(crate) expect: Option<u64>,
+}
+
+/// All plugins, and what is wrong with files of their folders.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PluginsAnswer {
+    pub(crate) plugins: Vec<PluginAnswer>,
+    /// Each changes nothing until it is mended.
+    pub(crate) problems: Vec<String>,
+}
+
+/// One plugin.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PluginAnswer {
+    pub(crate) tenant: String,
+    pub(crate) plugin: String,
+    pub(crate) consumer_group: String,
+    /// `serving`, `loading` or `failed`.
+    pub(crate) state: String,
+    /// Number of the revision that serves.
+    pub(crate) number: Option<u64>,
+    pub(crate) revision: Option<String>,
+    /// Digest of its component.
+    pub(crate) component: Option<String>,
+    /// Requests under way in it.
+    pub(crate) calls: u64,
+    /// Steps of the newest deployment that are done, and what each took.
+    pub(crate) steps: Vec<StepAnswer>,
+    /// The step that runs.
+    pub(crate) step: Option<String>,
+    pub(crate) canary: Option<CanaryAnswer>,
+    /// Revisions that still have calls, besides.
+    pub(crate) draining: usize,
+    /// Why the newest deployment does not serve.
+    pub(crate) failure: Option<String>,
+    /// Who has put something in the place of the manifest.
+    pub(crate) pinned_by: Option<String>,
+    /// Where the manifest is.
+    pub(crate) manifest: String,
+    /// Oldest first.
+    pub(crate) revisions: Vec<RevisionAnswer>,
+}
+
+/// A step that is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StepAnswer {
+    pub(crate) step: String,
+    pub(crate) ms: f64,
+}
+
+/// A revision on trial.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CanaryAnswer {
+    pub(crate) number: Option<u64>,
+    pub(crate) revision: String,
+    /// Messages that it had.
+    pub(crate) sample: u64,
+    pub(crate) failed: u64,
+    /// Of those, the ones that the other revision finished.
+    pub(crate) worse: u64,
+}
+
+/// A revision that is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RevisionAnswer {
+    pub(crate) number: u64,
+    pub(crate) revision: String,
+    pub(crate) component: String,
+    pub(crate) by: String,
+    pub(crate) at_ms: u64,
+    /// It would serve again without a step.
+    pub(crate) warm: bool,
+    /// It was taken back, and why.
+    pub(crate) refused: Option<String>,
+}

@@ -1,0 +1,248 @@
+//! Plugins: which there are, and what is made of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plugin_lifecycle::manifest::folder;
+use plugin_lifecycle::{CanaryPlan, Change, DeployOutcome, Manifest, Problems};
+
+use super::{Refusal, body};
+use crate::control::directory::Directory;
+use crate::control::http::{Answer, Request};
+use crate::control::plugin_answers::{
+    CanaryAnswer, CanaryRequest, ChangeRequest, DeployRequest, PluginAnswer, PluginsAnswer,
+    RevisionAnswer, RollbackRequest, StepAnswer,
+};
+use crate::host::{DeployHow, Host, Hosted, RefusedChange};
+
+/// A canary is not tried longer.
+const CANARY_LENGTH_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+impl From<RefusedChange> for Refusal {
+    fn from(refused: RefusedChange) -> Self {
+        let status = match refused {
+            RefusedChange::Unknown(_) => 404,
+            RefusedChange::Conflict(_) => 409,
+            RefusedChange::Failed(_) => 422,
+        };
+        Self::new(status, refused.to_string())
+    }
+}
+
+pub(super) fn plugins(directory: &Directory) -> Result<Answer, Refusal> {
+    let host = host(directory)?;
+    let plugins = host.plugins();
+    let plugins = plugins.iter().map(|hosted| plugin(hosted)).collect();
+    let problems = host.problems();
+    Ok(Answer::json(200, &PluginsAnswer { plugins, problems }))
+}
+
+pub(super) async fn deploy(
+    request: &Request,
+    asker: &str,
+    directory: &Directory,
+) -> Result<Answer, Refusal> {
+    let request: DeployRequest = body(request)?;
+    let how = DeployHow {
+        though_refused: request.again,
+        canary: request.canary.map(plan).transpose()?,
+    };
+    let host = host(directory)?;
+    let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
+    hosted.expect(request.expect)?;
+    let manifest = manifest(&hosted, PathBuf::from(&request.path)).await?;
+    // Of its own: whoever asked may go, and what was begun is still finished.
+    let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
+    let deployed = tokio::spawn(async move { task.deploy(manifest, &by, how).await });
+    let deployed = deployed
+        .await
+        .map_err(|error| Refusal::new(500, format!("the deployment ended early: {error}")))??;
+    if deployed.outcome == DeployOutcome::OnTrial && how.canary.is_none() {
+        return Err(Refusal::new(
+            409,
+            "this revision is on trial already; mqlet promote or mqlet abort ends that",
+        ));
+    }
+    Ok(Answer::json(200, &plugin(&hosted)))
+}
+
+pub(super) async fn rollback(
+    request: &Request,
+    asker: &str,
+    directory: &Directory,
+) -> Result<Answer, Refusal> {
+    let request: RollbackRequest = body(request)?;
+    let host = host(directory)?;
+    let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
+    hosted.expect(request.expect)?;
+    let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
+    let rolled_back = tokio::spawn(async move { task.rollback(request.to, &by).await });
+    rolled_back
+        .await
+        .map_err(|error| Refusal::new(500, format!("the rollback ended early: {error}")))??;
+    Ok(Answer::json(200, &plugin(&hosted)))
+}
+
+pub(super) async fn change(
+    request: &Request,
+    asker: &str,
+    directory: &Directory,
+) -> Result<Answer, Refusal> {
+    let request: ChangeRequest = body(request)?;
+    let change = match request.change.as_deref() {
+        Some("promote") => Change::Promote,
+        Some("abort") => Change::Abort,
+        Some("cancel") => Change::Cancel,
+        _ => {
+            return Err(Refusal::new(
+                400,
+                "change is \"promote\", \"abort\" or \"cancel\"",
+            ));
+        }
+    };
+    let host = host(directory)?;
+    let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
+    hosted.expect(request.expect)?;
+    hosted.change(change, asker).await?;
+    Ok(Answer::json(200, &plugin(&hosted)))
+}
+
+pub(super) async fn remove(
+    request: &Request,
+    asker: &str,
+    directory: &Directory,
+) -> Result<Answer, Refusal> {
+    let request: ChangeRequest = body(request)?;
+    let host = host(directory)?;
+    let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
+    let answer = plugin(&hosted);
+    let tenant = request.tenant.as_deref();
+    host.remove(&request.plugin, tenant, request.expect, asker)
+        .await?;
+    Ok(Answer::json(200, &answer))
+}
+
+fn host(directory: &Directory) -> Result<Arc<Host>, Refusal> {
+    directory.host().ok_or_else(|| {
+        Refusal::new(
+            409,
+            "mqlet dev replaces its plugin when its files are saved; these commands are for mqlet run",
+        )
+    })
+}
+
+/// The plugin with the component at this path, or the manifest there.
+async fn manifest(hosted: &Hosted, path: PathBuf) -> Result<Manifest, Refusal> {
+    if !path.is_absolute() {
+        return Err(Refusal::new(400, "the path is not absolute"));
+    }
+    let is_manifest = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
+    if !is_manifest {
+        return Ok(hosted.manifest().with_component(path, None));
+    }
+    let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
+    let manifest = loaded.map_err(|error| Refusal::new(500, error.to_string()))??;
+    if manifest.name().as_str() != hosted.name() {
+        return Err(Refusal::new(
+            409,
+            format!(
+                "{} is of plugin \"{}\", not of \"{}\"",
+                manifest.file().display(),
+                manifest.name(),
+                hosted.name()
+            ),
+        ));
+    }
+    Ok(manifest)
+}
+
+fn load(path: &Path) -> Result<Manifest, Refusal> {
+    let file = folder::find(path).map_err(|problem| Refusal::new(422, problem.to_string()))?;
+    Manifest::load(&file)
+        .map_err(|Problems(problems)| Refusal::new(422, Problems(problems).to_string()))
+}
+
+fn plan(request: CanaryRequest) -> Result<CanaryPlan, Refusal> {
+    let length = Duration::from_millis(request.length_ms);
+    let is_good = (1..1000).contains(&request.share_per_mille)
+        && (Duration::from_secs(1)..=CANARY_LENGTH_MAX).contains(&length)
+        && request.worse_per_mille_max <= 1000;
+    if !is_good {
+        return Err(Refusal::new(
+            400,
+            "a canary has 1 to 999 thousandths, for 1 s to 7 days, and at most 1000 thousandths of failures",
+        ));
+    }
+    Ok(CanaryPlan {
+        per_mille: request.share_per_mille,
+        length,
+        sample_min: request.sample_min,
+        worse_per_mille_max: request.worse_per_mille_max,
+    })
+}
+
+fn plugin(hosted: &Hosted) -> PluginAnswer {
+    let status = hosted.plugin().status();
+    let manifest = hosted.manifest();
+    let book = hosted.book();
+    let number = |revision| book.number_of(revision);
+    let active = status.active.map(|(_, revision)| revision);
+    let kept = active
+        .and_then(number)
+        .and_then(|number| book.numbered(number));
+    let state = match (&status.active, &status.next) {
+        (Some(_), _) => "serving",
+        (None, Some(_)) => "loading",
+        (None, None) => "failed",
+    };
+    let counts = hosted.plugin().trial().unwrap_or_default();
+    let revisions = book.kept().iter().map(|kept| {
+        let mut warm = status.warm.iter();
+        let mut refused = book.refused().iter();
+        RevisionAnswer {
+            number: kept.number,
+            revision: kept.revision.chars().take(12).collect(),
+            component: kept.component.clone(),
+            by: kept.by.clone(),
+            at_ms: kept.at_ms,
+            warm: warm.any(|(_, one)| one.digest().to_string() == kept.revision),
+            refused: refused
+                .find(|one| one.revision == kept.revision)
+                .map(|one| one.reason.clone()),
+        }
+    });
+    PluginAnswer {
+        tenant: hosted.tenant_name().to_string(),
+        plugin: hosted.name().to_owned(),
+        consumer_group: manifest.consumer_group().to_owned(),
+        state: state.to_owned(),
+        number: active.and_then(number),
+        revision: active.map(|revision| revision.to_string()),
+        component: kept.map(|kept| kept.component.clone()),
+        calls: hosted.plugin().calls(),
+        steps: status
+            .steps
+            .iter()
+            .map(|(step, took)| StepAnswer {
+                step: step.to_string(),
+                ms: took.as_secs_f64() * 1e3,
+            })
+            .collect(),
+        step: status.next.map(|(_, step)| step.to_string()),
+        canary: status.canary.map(|(_, revision)| CanaryAnswer {
+            number: number(revision),
+            revision: revision.to_string(),
+            sample: counts.sample,
+            failed: counts.failed,
+            worse: counts.worse,
+        }),
+        draining: status.draining.len(),
+        failure: status
+            .last_failure
+            .map(|(_, step, reason)| format!("{step}: {reason}")),
+        pinned_by: book.pin().map(|pin| pin.by.clone()),
+        manifest: manifest.file().display().to_string(),
+        revisions: revisions.collect(),
+    }
+}

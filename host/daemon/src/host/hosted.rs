@@ -1,0 +1,512 @@
+//! One plugin of a host: what is deployed, how its group consumes, and its book.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use driver::DriverError;
+use plugin_lifecycle::{
+    CanaryPlan, Change, Deploy, DeployOutcome, Deployed, Digest, Manifest, Plugin, Problems,
+    RevisionId, preflight,
+};
+use tracing::{info, warn};
+
+use super::Store;
+use crate::app::Tenant;
+use crate::revisions::book::{Book, Kept, Pin};
+use crate::revisions::now_ms;
+
+/// What is left when its group was left: guests that shut down.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a change that was asked for was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RefusedChange {
+    /// There is no such plugin or revision.
+    #[error("{0}")]
+    Unknown(String),
+    /// It is not as whoever asked believes.
+    #[error("{0}")]
+    Conflict(String),
+    /// It was tried; what served before serves on.
+    #[error("{0:#}")]
+    Failed(#[from] anyhow::Error),
+}
+
+/// How a revision is deployed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeployHow {
+    /// Though it was taken back before.
+    pub(crate) though_refused: bool,
+    /// On trial first.
+    pub(crate) canary: Option<CanaryPlan>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Hosted {
+    tenant: Arc<Tenant>,
+    plugin: Plugin,
+    store: Store,
+    /// Held for a look, an entry or a small file's write; not across a wait.
+    book: Mutex<Book>,
+    /// What was applied last. Held for a look.
+    manifest: Mutex<Manifest>,
+    /// How the group consumes; `None`: it has not been joined. Held while it is changed,
+    /// which has to wait for brokers, and by nobody who serves messages.
+    group: tokio::sync::Mutex<Option<Manifest>>,
+}
+
+impl Hosted {
+    /// A plugin that serves nothing yet; its book is opened.
+    ///
+    /// # Errors
+    /// The task that opens it ended early.
+    pub(super) async fn new(
+        tenant: &Arc<Tenant>,
+        manifest: &Manifest,
+        store: Store,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (of_tenant, name) = (Arc::clone(tenant.name()), manifest.name().to_string());
+        let place = store.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            Book::open(&place.state_dir, &of_tenant, &name, &place.components)
+        });
+        let (book, damage) = opened.await.context("opening a book ended early")?;
+        if let Some(damage) = damage {
+            warn!(target: "mqlet", tenant = %tenant.name(), plugin = %manifest.name(), "revisions from before are forgotten: {damage:#}");
+        }
+        Ok(Arc::new(Self {
+            plugin: tenant.start_plugin(manifest),
+            tenant: Arc::clone(tenant),
+            store,
+            book: Mutex::new(book),
+            manifest: Mutex::new(manifest.clone()),
+            group: tokio::sync::Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.plugin.name().as_str()
+    }
+
+    pub(crate) fn tenant_name(&self) -> &Arc<str> {
+        self.tenant.name()
+    }
+
+    pub(crate) fn plugin(&self) -> &Plugin {
+        &self.plugin
+    }
+
+    /// What was applied last.
+    pub(crate) fn manifest(&self) -> Manifest {
+        let manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        manifest.clone()
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has calls.
+    pub(crate) fn serves(&self) -> bool {
+        self.plugin.status().active.is_some()
+    }
+
+    pub(crate) fn number_of(&self, revision: RevisionId) -> Option<u64> {
+        self.book().number_of(revision)
+    }
+
+    /// Its manifest or component is not what was looked at last.
+    pub(super) fn is_new(&self, fingerprint: &str) -> bool {
+        self.book().applied() != Some(fingerprint)
+    }
+
+    /// A command has taken it away, and its manifest has not changed since.
+    pub(super) fn is_removed(&self, fingerprint: &str) -> bool {
+        let book = self.book();
+        book.pin().is_some_and(|pin| pin.is_removed) && book.applied() == Some(fingerprint)
+    }
+
+    /// The number of what serves is this one.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub(crate) fn expect(&self, expected: Option<u64>) -> Result<(), RefusedChange> {
+        let Some(expected) = expected else {
+            return Ok(());
+        };
+        let active = self.plugin.status().active;
+        let serving = active.and_then(|(_, revision)| self.number_of(revision));
+        if serving == Some(expected) {
+            return Ok(());
+        }
+        let serving = serving.map_or("none".to_owned(), |number| number.to_string());
+        Err(RefusedChange::Conflict(format!(
+            "plugin \"{}\" serves revision {serving}, not {expected}: somebody was faster; look at mqlet plugins and ask again",
+            self.name()
+        )))
+    }
+
+    /// Begins to serve after a start: what the manifest says, unless a command has put
+    /// something else in its place. When that does not work, what served before.
+    pub(super) async fn begin(&self, manifest: Manifest, fingerprint: &str) -> anyhow::Result<()> {
+        let (refused, serving, is_pinned) = {
+            let book = self.book();
+            let is_pinned = book.pin().is_some() && book.applied() == Some(fingerprint);
+            (book.refused().to_vec(), book.serving().cloned(), is_pinned)
+        };
+        for one in refused {
+            if let Ok(digest) = one.revision.parse::<Digest>() {
+                let revision = RevisionId::of_digest(digest);
+                self.plugin.refuse(revision, one.reason).await?;
+            }
+        }
+        let kept = serving.map(|kept| (kept.number, self.runs(&manifest, &kept)));
+        if is_pinned && let Some((number, Ok(kept))) = &kept {
+            info!(target: "mqlet", plugin = self.name(), "plugin \"{}\" serves revision {number}, which a command has put in the place of its manifest", self.name());
+            let by = "restart";
+            self.apply(
+                kept.clone(),
+                by,
+                DeployHow {
+                    though_refused: true,
+                    canary: None,
+                },
+            )
+            .await?;
+            return Ok(());
+        }
+        let Err(error) = self.apply_file(manifest, fingerprint, "start").await else {
+            return Ok(());
+        };
+        let Some((number, Ok(kept))) = kept else {
+            return Err(error);
+        };
+        warn!(target: "mqlet", tenant = %self.tenant_name(), plugin = self.name(), "plugin \"{}\" serves revision {number}, as before the start; its manifest does not work: {error:#}", self.name());
+        let how = DeployHow {
+            though_refused: true,
+            canary: None,
+        };
+        let again = self.apply(kept, "restart", how).await;
+        again.map(|_| ()).map_err(|_| error)
+    }
+
+    /// The manifest has changed: it has the word, whatever a command said before.
+    ///
+    /// # Errors
+    /// It does not serve; what served before does.
+    pub(super) async fn apply_file(
+        &self,
+        manifest: Manifest,
+        fingerprint: &str,
+        by: &str,
+    ) -> anyhow::Result<()> {
+        // Whatever comes of it: the same file is not tried again and again.
+        self.book().set_applied(fingerprint);
+        let applied = self.apply(manifest, by, DeployHow::default()).await;
+        let mut book = self.book();
+        if applied.is_ok() {
+            book.set_pin(None);
+        }
+        self.save(&book);
+        drop(book);
+        applied.map(|_| ())
+    }
+
+    /// A command puts a revision in the place of the manifest's.
+    ///
+    /// # Errors
+    /// It does not serve; what served before does.
+    pub(crate) async fn deploy(
+        &self,
+        manifest: Manifest,
+        by: &str,
+        how: DeployHow,
+    ) -> Result<Deployed, RefusedChange> {
+        let deployed = self.apply(manifest, by, how).await?;
+        self.pin(by, false).await?;
+        Ok(deployed)
+    }
+
+    /// An older revision serves again; without a number the one that served before.
+    ///
+    /// # Errors
+    /// It is not kept, or does not work any more.
+    pub(crate) async fn rollback(&self, to: Option<u64>, by: &str) -> Result<Kept, RefusedChange> {
+        let kept = {
+            let book = self.book();
+            match to {
+                Some(number) => book.numbered(number).cloned(),
+                None => book.previous().cloned(),
+            }
+        };
+        let kept = kept.ok_or_else(|| {
+            RefusedChange::Unknown(match to {
+                Some(number) => format!(
+                    "revision {number} of plugin \"{}\" is not kept; mqlet plugins lists those that are",
+                    self.name()
+                ),
+                None => format!("plugin \"{}\" has had no other revision", self.name()),
+            })
+        })?;
+        let manifest = self.runs(&self.manifest(), &kept)?;
+        let digest: Digest = kept.revision.parse().map_err(anyhow::Error::from)?;
+        let revision = RevisionId::of_digest(digest);
+        let warm = self.plugin.rollback(revision, by.into()).await;
+        match warm.map_err(anyhow::Error::from)? {
+            Some(_) => *self.manifest.lock().unwrap_or_else(PoisonError::into_inner) = manifest,
+            None => {
+                let how = DeployHow {
+                    though_refused: true,
+                    canary: None,
+                };
+                self.apply(manifest, by, how).await?;
+            }
+        }
+        self.pin(by, false).await?;
+        Ok(kept)
+    }
+
+    /// Ends a trial, or gives up what is on its way.
+    ///
+    /// # Errors
+    /// There is nothing like that.
+    pub(crate) async fn change(&self, change: Change, by: &str) -> Result<(), RefusedChange> {
+        let nothing = match change {
+            Change::Promote | Change::Abort => "has no canary",
+            Change::Cancel => "has nothing on its way",
+        };
+        let changed = self.plugin.change(change, by.into()).await;
+        match changed.map_err(anyhow::Error::from)? {
+            true => Ok(()),
+            false => Err(RefusedChange::Conflict(format!(
+                "plugin \"{}\" {nothing}",
+                self.name()
+            ))),
+        }
+    }
+
+    pub(super) async fn pin_removed(&self, by: &str) -> Result<(), RefusedChange> {
+        self.pin(by, true).await
+    }
+
+    /// Leaves the group; what was fetched and is not finished, somebody else gets.
+    pub(super) async fn leave(&self) {
+        let mut group = self.group.lock().await;
+        if let Some(manifest) = group.take()
+            && let Err(error) = self
+                .tenant
+                .driver()
+                .unsubscribe(manifest.consumer_group())
+                .await
+        {
+            warn!(target: "mqlet", plugin = self.name(), "plugin \"{}\" does not leave its group in order: {error}", self.name());
+        }
+    }
+
+    /// No calls are left: its guests shut down.
+    pub(super) async fn end(&self) {
+        self.plugin
+            .end(tokio::time::Instant::now() + END_TIMEOUT)
+            .await;
+    }
+
+    /// What serves has changed. Blocks.
+    pub(super) fn note_serving(&self) {
+        if let Some((_, revision)) = self.plugin.status().active {
+            let mut book = self.book();
+            book.set_serving(revision);
+            self.save(&book);
+        }
+    }
+
+    /// A revision was taken back. Blocks.
+    pub(super) fn note_refused(&self, revision: RevisionId, reason: &str) {
+        let mut book = self.book();
+        book.refuse(revision, reason);
+        self.save(&book);
+    }
+
+    /// A canary was aborted, for what it did or by hand. Blocks.
+    pub(super) fn note_refusals(&self) {
+        let mut book = self.book();
+        for (revision, reason) in self.plugin.status().refused {
+            book.refuse(revision, &reason);
+        }
+        self.save(&book);
+    }
+
+    /// The manifest of a kept revision, with the group of that one.
+    fn runs(&self, group: &Manifest, kept: &Kept) -> anyhow::Result<Manifest> {
+        let revision = self.book().manifest_of(kept)?;
+        anyhow::ensure!(
+            revision.kind() == group.kind(),
+            "revision {} is a plugin of kind {}, and the group has one of kind {}: deploy a manifest instead",
+            kept.number,
+            revision.kind().name(),
+            group.kind().name()
+        );
+        let text = revision.text().to_owned();
+        Ok(group.clone().with_revision_of(&revision).with_text(&text))
+    }
+
+    /// Deploys a manifest, and changes the group if that is another one.
+    async fn apply(
+        &self,
+        manifest: Manifest,
+        by: &str,
+        how: DeployHow,
+    ) -> anyhow::Result<Deployed> {
+        let before = self.group.lock().await.clone();
+        // What the group has now is not for a listener of another kind.
+        let leaves_first = before.as_ref().filter(|now| now.kind() != manifest.kind());
+        if leaves_first.is_some() {
+            self.leave().await;
+        }
+        let deployed = match self.load(&manifest, by, how, before.as_ref()).await {
+            Ok(deployed) => deployed,
+            Err(error) => {
+                if let Some(before) = leaves_first {
+                    self.regroup(before).await.context(error.to_string())?;
+                }
+                return Err(error);
+            }
+        };
+        if deployed.outcome != DeployOutcome::OnTrial {
+            *self.manifest.lock().unwrap_or_else(PoisonError::into_inner) = manifest.clone();
+        }
+        self.regroup(&manifest).await?;
+        Ok(deployed)
+    }
+
+    async fn load(
+        &self,
+        manifest: &Manifest,
+        by: &str,
+        how: DeployHow,
+        group: Option<&Manifest>,
+    ) -> anyhow::Result<Deployed> {
+        let (manifest, component) = self.keep_component(manifest.clone()).await?;
+        let revision = RevisionId::new(component, &manifest);
+        {
+            let mut book = self.book();
+            if how.though_refused {
+                book.allow(revision);
+            }
+            book.announce(revision, component, &manifest, by);
+        }
+        let threads = |manifest: &Manifest| manifest.group_config().consume_thread_max();
+        let deploy = Deploy {
+            though_refused: how.though_refused,
+            canary: how.canary,
+            // Its instances are counted by it, and no part of the revision.
+            anew: group.is_some_and(|group| threads(group) != threads(&manifest)),
+            ..Deploy::new(Arc::new(manifest), by)
+        };
+        let deployed = self.plugin.deploy_as(deploy).await?;
+        let mut book = self.book();
+        book.keep(deployed.revision);
+        if self
+            .plugin
+            .status()
+            .active
+            .is_some_and(|(_, active)| active == deployed.revision)
+        {
+            book.set_serving(deployed.revision);
+        }
+        self.save(&book);
+        Ok(deployed)
+    }
+
+    /// Takes a copy of the component: from here on its file may change.
+    async fn keep_component(&self, manifest: Manifest) -> anyhow::Result<(Manifest, Digest)> {
+        let components = self.store.components.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let artifact = preflight::fetch(&manifest)
+                .map_err(|found| anyhow::anyhow!("{}", Problems(found)))?;
+            let digest = artifact.digest;
+            Ok(match components.put(digest, &artifact.bytes) {
+                Ok(copy) => (manifest.kept_at(copy, digest), digest),
+                Err(error) => {
+                    warn!(target: "mqlet", "a component is not kept: after a restart it is wanted at {} again: {error:#}", manifest.component().display());
+                    (manifest, digest)
+                }
+            })
+        });
+        kept.await.context("keeping a component ended early")?
+    }
+
+    /// The group consumes as this manifest says.
+    async fn regroup(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let mut group = self.group.lock().await;
+        let driver = self.tenant.driver();
+        if let Some(now) = &*group {
+            if of_group(now) == of_group(manifest) {
+                return Ok(());
+            }
+            if only_filters_differ(now, manifest) {
+                let before = now.group_config();
+                for subscription in manifest.group_config().subscriptions() {
+                    if !before.subscriptions().contains(subscription) {
+                        info!(target: "mqlet", plugin = self.name(), topic = %subscription.topic, "plugin \"{}\": another filter for topic {}", self.name(), subscription.topic);
+                        driver
+                            .change_subscription(manifest.consumer_group(), subscription.clone())
+                            .await?;
+                    }
+                }
+                *group = Some(manifest.clone());
+                return Ok(());
+            }
+            info!(target: "mqlet", plugin = self.name(), "plugin \"{}\": its group consumes in another way, so it is left and joined again, which is a rebalance", self.name());
+            match driver.unsubscribe(now.consumer_group()).await {
+                Ok(_) | Err(DriverError::UnknownGroup { .. }) => *group = None,
+                Err(error) => return Err(error).context("cannot leave the group"),
+            }
+        }
+        let joined = self.tenant.subscribe(
+            manifest.group_config(),
+            self.plugin.listener(),
+            self.plugin.pull_task(),
+        );
+        joined.await.context("cannot join the group")?;
+        *group = Some(manifest.clone());
+        Ok(())
+    }
+
+    async fn pin(&self, by: &str, is_removed: bool) -> Result<(), RefusedChange> {
+        let mut book = self.book();
+        book.set_pin(Some(Pin {
+            by: by.to_owned(),
+            at_ms: now_ms(),
+            is_removed,
+        }));
+        self.save(&book);
+        Ok(())
+    }
+
+    fn save(&self, book: &Book) {
+        if let Err(error) = book.save() {
+            warn!(target: "mqlet", tenant = %self.tenant_name(), plugin = self.name(), "a restart will not know what serves now: {error:#}");
+        }
+    }
+}
+
+/// All that a group's configuration says.
+fn of_group(manifest: &Manifest) -> String {
+    format!("{:?}", manifest.group_config())
+}
+
+/// The same topics, and everything else too.
+fn only_filters_differ(one: &Manifest, other: &Manifest) -> bool {
+    let split = |manifest: &Manifest| {
+        let group = manifest.group_config();
+        let subscriptions = format!("{:?}", group.subscriptions());
+        let rest = format!("{group:?}").replacen(&subscriptions, "", 1);
+        let topics = group.subscriptions().iter().map(|one| one.topic.clone());
+        let mut topics: Vec<String> = topics.collect();
+        topics.sort();
+        (topics, rest)
+    };
+    split(one) == split(other)
+}

@@ -1,0 +1,43 @@
+//! What is kept of a plugin's revisions in `state_dir`, so that what served before serves
+//! again after a restart: which there were (`book`), their components (`components`), and
+//! what happened (`ledger`).
+
+pub(crate) mod book;
+pub(crate) mod components;
+pub(crate) mod ledger;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+
+/// Replaces a file so that a crash leaves the old or the new one. Blocks.
+fn replace(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let written = || -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let new = folder.join(format!(".{name}.{}.new", std::process::id()));
+        let mut opened = std::fs::File::create(&new)?;
+        let done = opened
+            .write_all(bytes)
+            .and_then(|()| opened.sync_all())
+            .and_then(|()| std::fs::rename(&new, file));
+        if done.is_err() {
+            // It is of no use to anybody.
+            let _ = std::fs::remove_file(&new);
+        }
+        done?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    written().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Now, for people.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

@@ -1,0 +1,65 @@
+//! Components of kept revisions, by their digest: what serves does not need the file it
+//! came from, and a file that changes under way is never half used.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plugin_lifecycle::Digest;
+
+use super::replace;
+
+/// `state_dir/components`. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Components {
+    folder: PathBuf,
+    /// How many kept revisions have each; what none has is removed.
+    users: Arc<Mutex<BTreeMap<Digest, u32>>>,
+}
+
+impl Components {
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        Self {
+            folder: state_dir.join("components"),
+            users: Arc::default(),
+        }
+    }
+
+    /// Where it is, whether or not it is there.
+    pub(crate) fn path(&self, digest: Digest) -> PathBuf {
+        self.folder.join(format!("{digest}.wasm"))
+    }
+
+    /// Keeps a component. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn put(&self, digest: Digest, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+        let path = self.path(digest);
+        let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64);
+        if !is_there {
+            replace(&path, bytes)?;
+        }
+        Ok(path)
+    }
+
+    /// A kept revision has it.
+    pub(crate) fn hold(&self, digest: Digest) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        *users.entry(digest).or_default() += 1;
+    }
+
+    /// A revision that had it is kept no more.
+    pub(crate) fn release(&self, digest: Digest) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = users.get_mut(&digest) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            users.remove(&digest);
+            // What stays is found again by the next one with these bytes.
+            let _ = std::fs::remove_file(self.path(digest));
+        }
+    }
+}

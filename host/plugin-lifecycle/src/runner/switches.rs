@@ -1,0 +1,150 @@
+//! Switches under way: from the moment a revision takes the calls over to the end of the
+//! last call of the one before, when there is a report to be made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Deployment, Runner};
+use crate::event::{EventKind, Generation, Step, SwitchReport};
+use crate::revision::{Digest, RevisionId};
+use crate::runner::load::Material;
+use crate::slot::Serving;
+
+/// By the generation that drains.
+pub(super) type Switches = BTreeMap<Generation, Switch>;
+
+pub(super) struct Switch {
+    generation: Generation,
+    revision: RevisionId,
+    component: Digest,
+    by: Arc<str>,
+    before: Option<RevisionId>,
+    steps: Vec<(Step, Duration)>,
+    in_flight: u64,
+    at: tokio::time::Instant,
+    old: Option<Arc<Serving>>,
+    new: Arc<Serving>,
+}
+
+impl Switch {
+    fn report(self) -> SwitchReport {
+        self.new.stop_comparing();
+        SwitchReport {
+            generation: self.generation,
+            revision: self.revision,
+            component: self.component,
+            by: self.by,
+            before: self.before,
+            steps: self.steps,
+            in_flight: self.in_flight,
+            drained_after: self.at.elapsed(),
+            first_call_after: self.new.first_call_after(),
+            queues_before: self.old.map(|old| old.queues()).unwrap_or_default(),
+            queues: self.new.queues(),
+        }
+    }
+}
+
+impl Runner {
+    pub(super) fn switch(&mut self, to: Generation) {
+        let serving = self.serving(to);
+        debug_assert!(serving.is_some(), "{to} was not warmed up");
+        let at = tokio::time::Instant::now();
+        let old = self.slot.switch(serving.clone());
+        let deployment = self.deployments.get(&to);
+        let status = self.lifecycle.status();
+        let (Some(new), Some(deployment), Some((_, revision))) =
+            (serving, deployment, status.active)
+        else {
+            return;
+        };
+        let Some(component) = deployment.component else {
+            return;
+        };
+        let before = old.as_ref().map(|old| old.generation());
+        let of = |generation: &Generation| self.revision_of(*generation);
+        let switch = Switch {
+            generation: to,
+            revision,
+            component,
+            by: Arc::clone(&deployment.by),
+            before: before.as_ref().and_then(of),
+            steps: match deployment.loaded_by == to {
+                true => status.steps,
+                false => Vec::new(),
+            },
+            in_flight: old.as_ref().map_or(0, |old| old.calls()),
+            at,
+            old,
+            new,
+        };
+        match before {
+            Some(before) => {
+                self.switches.insert(before, switch);
+            }
+            None => self.tell_switch(switch),
+        }
+    }
+
+    /// The last call of a revision that was replaced has ended.
+    pub(super) fn report_switch(&mut self, old: Generation) {
+        if let Some(switch) = self.switches.remove(&old) {
+            self.tell_switch(switch);
+        }
+    }
+
+    fn tell_switch(&self, switch: Switch) {
+        let report = Box::new(switch.report());
+        super::tell(
+            &self.config.observer,
+            &self.name,
+            EventKind::Switched(report),
+        );
+    }
+
+    /// Makes a deployment of what another one left warm.
+    pub(super) fn revive(&mut self, generation: Generation, from: Generation, by: &str) {
+        let Some(warm) = self.deployments.get(&from) else {
+            debug_assert!(false, "{from} is gone");
+            return;
+        };
+        let Some((serving, listener)) = &warm.serving else {
+            debug_assert!(false, "{from} was never warm");
+            return;
+        };
+        let listener = Arc::new(listener.again());
+        let port = Arc::<wasm::ComponentListener>::clone(&listener);
+        let again = Serving::new(generation, port).with_properties(serving.properties().to_vec());
+        let revived = Deployment {
+            manifest: Arc::clone(&warm.manifest),
+            by: by.into(),
+            canary: None,
+            material: Material::default(),
+            component: warm.component,
+            loaded_by: warm.loaded_by,
+            serving: Some((Arc::new(again), listener)),
+            load_permit: None,
+        };
+        match self.deployments.get_mut(&generation) {
+            // It was deployed, and found to be warm.
+            Some(deployed) => {
+                let Deployment { by, canary, .. } = deployed;
+                let (by, canary) = (Arc::clone(by), *canary);
+                *deployed = Deployment {
+                    by,
+                    canary,
+                    ..revived
+                };
+            }
+            None => {
+                self.deployments.insert(generation, revived);
+            }
+        }
+    }
+
+    fn revision_of(&self, generation: Generation) -> Option<RevisionId> {
+        let deployment = self.deployments.get(&generation)?;
+        Some(RevisionId::new(deployment.component?, &deployment.manifest))
+    }
+}
