@@ -26,6 +26,7 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::event::Event;
 use crate::group::{AssignedQueue, ConsumerGroup, GroupTopic, Life};
 use crate::heartbeat::Announcement;
+use crate::hold::Hold;
 use crate::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use crate::local_offsets::{LocalOffsets, PendingLocalOffsets};
 use crate::memory::{GroupMemory, Memory};
@@ -302,6 +303,7 @@ impl Client {
                 Timer::Buffer => self.pull_who_waits_for_memory(now),
                 Timer::Queue(queue) => self.queue_due(queue, now),
                 Timer::LocalRetry(queue) => self.retry_here(queue, now),
+                Timer::Hold(group) => self.hold_ended(group),
                 Timer::Lock(group) => self.ask_for_locks(group, now),
                 Timer::Unlock(release) => self.unlock_due(release, now),
                 Timer::Suspension(queue) => self.suspension_ended(queue),
@@ -406,6 +408,7 @@ impl Client {
             local: LocalOffsets::default(),
             send_backs: 0,
             pauses: Pauses::default(),
+            hold: Hold::default(),
             unregistering: 0,
         }
     }

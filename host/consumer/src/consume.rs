@@ -69,11 +69,11 @@ impl ConsumerGroup {
     /// are short.
     fn run_length(&self) -> u32 {
         let per_call = self.config.consume_message_batch_max_size();
-        if per_call < SHORT_RUN && self.call_time.is_short() {
+        self.admitted_messages(if per_call < SHORT_RUN && self.call_time.is_short() {
             SHORT_RUN / per_call * per_call
         } else {
             per_call
-        }
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::consume::CallTime;
 use crate::consume::orderly::OrderlyState;
 use crate::consume::turns::{CallsUnderWay, ReadyQueues};
 use crate::epoch::Epoch;
+use crate::hold::Hold;
 use crate::local_offsets::LocalOffsets;
 use crate::memory::GroupMemory;
 use crate::offset::{CommitState, Start, StartStep};
@@ -69,6 +70,8 @@ pub(crate) struct ConsumerGroup {
     pub(crate) send_backs: u32,
     /// What holds its pulls back by request.
     pub(crate) pauses: Pauses,
+    /// What holds its calls back because its listener keeps failing.
+    pub(crate) hold: Hold,
     /// Brokers that have not yet heard that it leaves.
     pub(crate) unregistering: u32,
 }
@@ -199,7 +202,7 @@ impl ConsumerGroup {
 
     /// Whether another call may be made.
     pub(crate) fn may_call(&self) -> bool {
-        self.life.stays() && self.calls < self.config.consume_thread_max()
+        self.life.stays() && self.calls < self.config.consume_thread_max() && self.is_admitted()
     }
 
     /// Its guest pulls for itself.

@@ -65,6 +65,7 @@ mod consume;
 pub mod publish;
 mod retry;
 
+mod hold;
 pub mod pause;
 mod server_request;
 mod statistics;

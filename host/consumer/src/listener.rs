@@ -257,6 +257,22 @@ impl fmt::Debug for CancelSignal {
     }
 }
 
+/// Whether a listener wants to be called.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Dispatch {
+    /// As often as its group may.
+    #[default]
+    Open,
+    /// It keeps failing: not for this long, and then with one message, while no other call
+    /// is under way, until it says otherwise.
+    Held {
+        /// Zero: a probe is due.
+        pause: Duration,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+}
+
 /// A listener call under way.
 pub type ConsumeFuture = Pin<Box<dyn Future<Output = ConsumeResult> + Send>>;
 
@@ -265,6 +281,11 @@ pub trait MessageListener: Send + Sync + 'static {
     /// Consumes the messages of one request. It keeps the request's `consume_timeout`
     /// itself, for each call of the guest. Dropping the future kills the call.
     fn consume_message(&self, request: Arc<ConsumeRequest>, cancel: CancelSignal) -> ConsumeFuture;
+
+    /// Whether it wants to be called; asked after each of its calls, and must not wait.
+    fn dispatch(&self) -> Dispatch {
+        Dispatch::Open
+    }
 
     /// What runs the listener now, for people: names and values that tools show beside the
     /// settings of its group. Asked for rarely; must not wait.

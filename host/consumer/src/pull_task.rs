@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use protocol::{MessageQueue, QueueOffset};
 
-use crate::listener::{CancelSignal, MessageModel, MessageRun};
+use crate::listener::{CancelSignal, Dispatch, MessageModel, MessageRun};
 use crate::request::{PullStatus, RequestError};
 
 /// Names one run of one client. Never used twice, so what comes of a run after its queue
@@ -201,6 +201,11 @@ pub trait PullTaskCallback: Send + Sync + 'static {
         puller: Arc<dyn QueuePuller>,
         cancel: CancelSignal,
     ) -> PullTaskFuture;
+
+    /// As [`MessageListener::dispatch`](crate::listener::MessageListener::dispatch).
+    fn dispatch(&self) -> Dispatch {
+        Dispatch::Open
+    }
 
     /// As [`MessageListener::properties`](crate::listener::MessageListener::properties).
     fn properties(&self) -> Vec<(String, String)> {

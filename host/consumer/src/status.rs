@@ -103,12 +103,23 @@ pub struct GroupStatus {
     pub send_backs: u32,
     /// What was asked to be held back.
     pub pauses: Vec<PauseStatus>,
+    /// Its listener keeps failing, and is not called.
+    pub hold: Option<HoldStatus>,
     /// When its members are asked for next.
     pub rebalance_in: Option<Duration>,
     /// What keeps the whole group from consuming, or is wrong with it.
     pub reasons: Vec<Reason>,
     /// By topic, the retry topic among them.
     pub topics: Vec<TopicStatus>,
+}
+
+/// Calls that are held back because their listener keeps failing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HoldStatus {
+    /// What the listener says.
+    pub reason: Arc<str>,
+    /// Until one message is tried; `None`: that is under way, or waits for a message.
+    pub probe_in: Option<Duration>,
 }
 
 /// Where a group is in its life.

@@ -204,6 +204,7 @@ impl Client {
         debug_assert!(group.held().next().is_none(), "a group left with queues");
         debug_assert!(group.leaving.is_empty(), "a group left with a call");
         self.timers.cancel(Timer::Lock(epoch));
+        self.timers.cancel(Timer::Hold(epoch));
         self.group_names.remove(&group.name);
         debug_assert_eq!(group.memory.held_bytes(), 0, "a group left with messages");
         self.forget_memory_of(epoch);

@@ -119,6 +119,8 @@ pub(crate) enum Timer {
     Queue(Epoch),
     /// Try messages again that could not be sent back.
     LocalRetry(Epoch),
+    /// Try a group's listener again.
+    Hold(Epoch),
     /// Ask for the locks of a group.
     Lock(Epoch),
     /// Tell a broker again that a released queue is unlocked.

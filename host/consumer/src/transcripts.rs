@@ -8,6 +8,7 @@ mod broadcast;
 mod consume;
 mod dead_letters;
 mod flow_control;
+mod hold;
 mod lock_hand_over;
 mod lost_commits;
 mod namespace;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consumer::assignment::QueueSelector;
-use consumer::listener::{ConsumeResult, MessageListener};
+use consumer::listener::{ConsumeResult, Dispatch, MessageListener};
 use consumer::publish::{OutgoingMessage, SendMode};
 use consumer::pull_task::{PullTaskCallback, PullTaskResult, PullerRequestId};
 use consumer::{
@@ -103,6 +103,13 @@ impl Worker {
         match self {
             Self::Listener(listener) => listener.properties(),
             Self::PullTasks(callback) => callback.properties(),
+        }
+    }
+
+    fn dispatch(&self) -> Dispatch {
+        match self {
+            Self::Listener(listener) => listener.dispatch(),
+            Self::PullTasks(callback) => callback.dispatch(),
         }
     }
 }
@@ -478,6 +485,11 @@ impl ClientTask {
             return;
         };
         let request = &call.request;
+        // Whoever keeps failing asks not to be called for a while.
+        if let Some(group) = self.groups.get(&**request.consumer_group()) {
+            let dispatch = group.worker.dispatch();
+            self.client.handle_dispatch(group.id, dispatch, now);
+        }
         match end {
             CallEnd::Returned { result, elapsed } => {
                 if elapsed > request.consume_timeout() {

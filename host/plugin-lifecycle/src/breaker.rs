@@ -10,6 +10,8 @@
 //! A tripped breaker counts nothing that was begun before: calls under way end as they
 //! will.
 
+pub mod watch;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::breaker::BreakerEvent;
 use crate::revision::{Digest, RevisionId};
 use crate::slot::QueueTrace;
 
@@ -188,6 +189,14 @@ pub enum EventKind {
     },
     /// A switch is complete: the revision before has no call left.
     Switched(Box<SwitchReport>),
+    /// What became of the breaker of a revision that serves: whether its calls are held
+    /// back.
+    Breaker {
+        /// Which revision.
+        revision: RevisionId,
+        /// What.
+        event: BreakerEvent,
+    },
     /// The compile cache is not used; every start compiles.
     CacheOff {
         /// The folder.

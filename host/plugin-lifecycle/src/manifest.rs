@@ -5,6 +5,7 @@
 //! loaded. Paths in it are relative to the file.
 
 mod assign;
+pub mod breaker;
 mod broadcasting;
 pub mod build;
 pub mod folder;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use consumer::config::{ConsumeFromWhere, GroupConfig, GroupConfigBuilder};
 use wasm::{Grants, Limits, ListenerKind};
 
+use crate::breaker::BreakerConfig;
 use crate::document::Document;
 use crate::manifest::build::{Build, Dev};
 use crate::manifest::name::PluginName;
@@ -53,6 +55,7 @@ pub struct Manifest {
     consumer_group_place: Place,
     limits: Limits,
     grants: Grants,
+    breaker: BreakerConfig,
     settings: Vec<(String, String)>,
     build: Option<Build>,
     dev: Dev,
@@ -192,6 +195,11 @@ impl Manifest {
     /// What reaches outside the box.
     pub fn grants(&self) -> &Grants {
         &self.grants
+    }
+
+    /// When it is held back because it keeps failing.
+    pub fn breaker(&self) -> &BreakerConfig {
+        &self.breaker
     }
 
     /// Texts for `init`, in their order.

@@ -552,11 +552,13 @@ impl Runner {
                 deployment.material.listener = Some(listener);
             }
             Loaded::Compiled(compiled) => deployment.material.compiled = Some(compiled),
-            Loaded::WarmedUp(listener) => {
+            Loaded::WarmedUp(listener, breaker) => {
                 let listener = Arc::new(listener);
                 let port = Arc::<ComponentListener>::clone(&listener);
                 let properties = self::properties::of(&deployment.manifest, &deployment.material);
-                let serving = Serving::new(generation, port).with_properties(properties);
+                let serving = Serving::new(generation, port)
+                    .with_properties(properties)
+                    .with_breaker(breaker);
                 let serving = Arc::new(serving);
                 deployment.serving = Some((serving, listener));
                 // Only what runs is kept.

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use consumer::listener::{
-    CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeResult, MessageListener,
+    CancelSignal, ConsumeFuture, ConsumeRequest, ConsumeResult, Dispatch, MessageListener,
 };
 use consumer::pull_task::{
     PullTaskCallback, PullTaskFuture, PullTaskRequest, PullTaskResult, QueuePuller,
@@ -27,6 +27,7 @@ use consumer::pull_task::{
 use tokio::sync::Notify;
 use wasm::ComponentListener;
 
+use crate::breaker::watch::WatchedBreaker;
 use crate::event::Generation;
 use trace::Traces;
 
@@ -87,6 +88,16 @@ impl PluginSlot {
         places.serving.as_ref().map_or(0, |serving| serving.calls())
     }
 
+    /// Whether the revision that serves may be called.
+    fn dispatch_now(&self) -> Dispatch {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let breaker = places
+            .serving
+            .as_ref()
+            .and_then(|serving| serving.breaker());
+        breaker.map_or(Dispatch::Open, |breaker| breaker.dispatch())
+    }
+
     /// Takes part in the count while the lock is held: after a switch no call can enter
     /// the old revision unseen.
     fn enter(&self) -> Option<(Call, Option<Tried>)> {
@@ -123,6 +134,10 @@ impl MessageListener for PluginSlot {
         }
     }
 
+    fn dispatch(&self) -> Dispatch {
+        self.dispatch_now()
+    }
+
     fn properties(&self) -> Vec<(String, String)> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         match places.serving.as_ref() {
@@ -154,6 +169,10 @@ impl PullTaskCallback for PluginSlot {
             result.await
         })
     }
+
+    fn dispatch(&self) -> Dispatch {
+        self.dispatch_now()
+    }
 }
 
 /// Both ports of the consumer (a plugin answers the one of its kind, and says so at the
@@ -182,6 +201,8 @@ pub struct Serving {
     generation: Generation,
     listener: Arc<dyn Listener>,
     properties: Vec<(String, String)>,
+    /// `None`: it is called whatever it does.
+    breaker: Option<Arc<WatchedBreaker>>,
     calls: AtomicU64,
     last_call_ended: Notify,
     traces: Arc<Traces>,
@@ -197,6 +218,7 @@ impl Serving {
             generation,
             listener,
             properties: Vec::new(),
+            breaker: None,
             calls: AtomicU64::new(0),
             last_call_ended: Notify::new(),
             traces: Arc::default(),
@@ -210,6 +232,18 @@ impl Serving {
     pub fn with_properties(mut self, properties: Vec<(String, String)>) -> Self {
         self.properties = properties;
         self
+    }
+
+    /// With what holds its calls back when it keeps failing.
+    #[must_use]
+    pub fn with_breaker(mut self, breaker: Arc<WatchedBreaker>) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// What holds its calls back when it keeps failing.
+    pub fn breaker(&self) -> Option<&Arc<WatchedBreaker>> {
+        self.breaker.as_ref()
     }
 
     /// What is shown of it.

@@ -11,6 +11,8 @@ pub enum Cause {
     Consuming,
     /// A call has been running for seconds.
     ListenerSlow,
+    /// The listener keeps failing, and is not called for a while.
+    ListenerFailing,
     /// `consume_thread_max` calls are under way.
     ConsumeThreadMax,
     /// The tenant's or the host's `calls_max` are under way.
@@ -97,10 +99,11 @@ pub enum Cause {
 
 impl Cause {
     /// Every one.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::CaughtUp,
         Self::Consuming,
         Self::ListenerSlow,
+        Self::ListenerFailing,
         Self::ConsumeThreadMax,
         Self::CallsMax,
         Self::SendingBack,
@@ -150,6 +153,7 @@ impl Cause {
             Self::CaughtUp => "caught-up",
             Self::Consuming => "consuming",
             Self::ListenerSlow => "listener-slow",
+            Self::ListenerFailing => "listener-failing",
             Self::ConsumeThreadMax => "consume-thread-max",
             Self::CallsMax => "calls-max",
             Self::SendingBack => "sending-back",

@@ -4,7 +4,7 @@ use protocol::MessageQueue;
 
 use super::cause::Cause;
 use super::reason::{Reason, stopping, within};
-use super::{GroupState, GroupStatus, OtherQueue, RouteStatus, TopicStatus};
+use super::{GroupState, GroupStatus, HoldStatus, OtherQueue, RouteStatus, TopicStatus};
 use crate::listener::MessageModel;
 
 impl TopicStatus {
@@ -50,6 +50,24 @@ impl TopicStatus {
     }
 }
 
+impl HoldStatus {
+    pub(super) fn to_reason(&self) -> Reason {
+        Reason::new(
+            Cause::ListenerFailing,
+            format!(
+                "its listener keeps failing and is not called, so that its messages do not \
+                 become dead letters: {}",
+                self.reason
+            ),
+            match self.probe_in {
+                Some(time) => format!("one message is tried {}", within(Some(time))),
+                None => "one message is tried, and when that goes well all are".to_owned(),
+            },
+            "look at mqlet failures, and repair the plugin or what it needs",
+        )
+    }
+}
+
 impl GroupStatus {
     /// What keeps the whole group from consuming, or is wrong with it.
     pub(super) fn find_reasons(&self, obstacle: Option<&str>, clash: Option<&str>) -> Vec<Reason> {
@@ -57,6 +75,7 @@ impl GroupStatus {
         if self.state == GroupState::Stopping || self.state == GroupState::Leaving {
             reasons.push(stopping(self));
         }
+        reasons.extend(self.hold.as_ref().map(HoldStatus::to_reason));
         reasons.extend(self.topics.iter().filter_map(|topic| topic.reason.clone()));
         if let Some(obstacle) = obstacle {
             reasons.push(Reason::new(

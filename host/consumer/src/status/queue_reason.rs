@@ -25,6 +25,11 @@ impl QueueStatus {
         last_error: Option<&RequestError>,
     ) -> Reason {
         let broker = &self.queue.broker_name;
+        if let Some(hold) = &group.hold
+            && self.waits_for_listener()
+        {
+            return hold.to_reason();
+        }
         match &self.activity {
             Activity::Stopping => stopping(group),
             Activity::Paused(pause) => self.paused(pause, group),
@@ -127,6 +132,17 @@ impl QueueStatus {
             ),
             Activity::FlowControl(threshold) => self.over_threshold(*threshold, group),
             Activity::Pulling { answered_in } => self.live(*answered_in, group),
+        }
+    }
+
+    /// It has something to be called with.
+    fn waits_for_listener(&self) -> bool {
+        match &self.activity {
+            Activity::TaskDue => true,
+            Activity::Suspended { .. } | Activity::FlowControl(_) | Activity::Pulling { .. } => {
+                self.cached_messages > 0
+            }
+            _ => false,
         }
     }
 

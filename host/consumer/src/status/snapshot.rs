@@ -7,8 +7,8 @@ use std::time::Duration;
 use protocol::{Instant, MessageQueue};
 
 use super::{
-    Activity, BrokerStatus, Cause, ClientStatus, Delivery, GroupState, GroupStatus, OtherQueue,
-    PauseStatus, PeerStatus, QueueStatus, Reason, RouteStatus, TopicStatus,
+    Activity, BrokerStatus, Cause, ClientStatus, Delivery, GroupState, GroupStatus, HoldStatus,
+    OtherQueue, PauseStatus, PeerStatus, QueueStatus, Reason, RouteStatus, TopicStatus,
 };
 use crate::client::Client;
 use crate::config::AllocateError;
@@ -134,6 +134,10 @@ impl Client {
             pauses: pauses
                 .map(|(scope, pause)| self.pause_status(scope, pause, now))
                 .collect(),
+            hold: group.hold.reason().map(|reason| HoldStatus {
+                reason: Arc::clone(reason),
+                probe_in: self.due_in(Timer::Hold(epoch), now),
+            }),
             rebalance_in: self.due_in(Timer::Rebalance(epoch), now),
             reasons: Vec::new(),
             topics: Vec::new(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use wasm::ListenerKind;
 
 use super::name::PluginName;
-use super::{Manifest, PLUGIN_PROPERTY, SETTINGS_MAX, build, grants, group, limits};
+use super::{Manifest, PLUGIN_PROPERTY, SETTINGS_MAX, breaker, build, grants, group, limits};
 use crate::document::{Document, Section};
 use crate::problem::{Fault, beside};
 use crate::value::Value;
@@ -36,6 +36,7 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     let group = group::read(&root, listener.unwrap_or_default());
     let limits = limits::read(root.section("limits"));
     let grants = grants::read(root.section("grants"));
+    let breaker = breaker::read(root.section("breaker"));
     let settings = settings(&root.section("settings"));
     let build = build::read(document.file(), root.section("build"));
     let dev = build::read_dev(document.file(), root.section("dev"));
@@ -63,6 +64,7 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
         consumer_group_place,
         limits,
         grants,
+        breaker,
         settings,
         build,
         dev,

@@ -6,6 +6,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use wasm::{Artefact, CheckedComponent, ComponentListener, ListenerKind, LoadError, PluginConfig};
 
 use crate::artifact::Artifact;
+use crate::breaker::BreakerEvent;
+use crate::breaker::watch::WatchedBreaker;
 use crate::compile_cache::{CacheKey, CacheMiss};
 use crate::event::{EventKind, Step};
 use crate::manifest::Manifest;
@@ -26,7 +28,7 @@ pub(super) enum Loaded {
         listener: ListenerKind,
     },
     Compiled(Compiled),
-    WarmedUp(ComponentListener),
+    WarmedUp(ComponentListener, Arc<WatchedBreaker>),
 }
 
 /// What a step needs beside what the one before brought.
@@ -179,16 +181,17 @@ async fn warm_up(
         settings: manifest.settings().to_vec(),
         consume_thread_max: manifest.group_config().consume_thread_max(),
     };
+    let breaker = breaker(manifest, wanted(material.revision)?, config);
     let load = |code: Artefact| {
         let plugin = plugin.clone();
-        let wasm_observer = Arc::clone(&wasm_observer);
+        let observer = breaker.watching(Arc::clone(&wasm_observer));
         async move {
             ComponentListener::load(
                 &config.engine,
                 &code,
                 plugin,
                 Arc::clone(&config.producer),
-                wasm_observer,
+                observer,
             )
             .await
         }
@@ -203,8 +206,23 @@ async fn warm_up(
         loaded = load(compiled.code).await;
     }
     loaded
-        .map(Loaded::WarmedUp)
+        .map(|listener| Loaded::WarmedUp(listener, breaker))
         .map_err(|error| load_failed(manifest, &error))
+}
+
+/// Tells what becomes of it as an event of the plugin.
+fn breaker(
+    manifest: &Manifest,
+    revision: RevisionId,
+    config: &RunnerConfig,
+) -> Arc<WatchedBreaker> {
+    let observer = Arc::clone(&config.observer);
+    let name = manifest.name().to_arc();
+    let tell = Box::new(move |event: &BreakerEvent| {
+        let event = event.clone();
+        tell(&observer, &name, EventKind::Breaker { revision, event });
+    });
+    Arc::new(WatchedBreaker::new(manifest.breaker().clone(), tell))
 }
 
 fn cache_key(config: &RunnerConfig, component: crate::Digest) -> CacheKey {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use plugin_lifecycle::{Event, EventKind};
+use plugin_lifecycle::breaker::BreakerEvent;
+use plugin_lifecycle::{Event, EventKind, RevisionId};
 use tracing::{debug, error, info, warn};
 
 pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
@@ -65,6 +66,7 @@ pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
         EventKind::DrainDeadline { generation } => {
             warn!(target: "plugin", %tenant, %plugin, %generation, "plugin \"{plugin}\": calls of the revision before did not end within the drain timeout and are killed");
         }
+        EventKind::Breaker { revision, event } => breaker(tenant, plugin, *revision, event),
         EventKind::CacheOff { folder, reason } => {
             warn!(target: "plugin", folder = %folder.display(), "compiled components are not kept, every start compiles again: {reason}; choose another folder with --cache-dir");
         }
@@ -75,5 +77,23 @@ pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
             warn!(target: "plugin", %tenant, %plugin, "the compiled component is not kept, the next start compiles again: {reason}");
         }
         other => debug!(target: "plugin", %tenant, %plugin, "plugin \"{plugin}\": {other:?}"),
+    }
+}
+
+fn breaker(tenant: &Arc<str>, plugin: &Arc<str>, revision: RevisionId, event: &BreakerEvent) {
+    match event {
+        BreakerEvent::Tripped {
+            failures,
+            reason,
+            pause,
+        } => {
+            error!(target: "plugin", %tenant, %plugin, %revision, failures, "plugin \"{plugin}\" keeps failing and is held back, so that its messages do not become dead letters: {failures} calls in a row failed, the last one: {reason}; one message is tried in {pause:?}, and mqlet failures says more");
+        }
+        BreakerEvent::ProbeFailed { reason, pause } => {
+            warn!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\" still fails and stays held back, the next message is tried in {pause:?}: {reason}");
+        }
+        BreakerEvent::Closed { lasted } => {
+            info!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\" works again after {lasted:.1?}, and is called as before");
+        }
     }
 }
