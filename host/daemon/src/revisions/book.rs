@@ -214,13 +214,10 @@ impl Book {
             at_ms: now_ms(),
         });
         while self.page.kept.len() > KEPT_MAX {
-            // Never the one that serves, however old it is.
-            let serving = self.page.serving;
-            let oldest = self
-                .page
-                .kept
-                .iter()
-                .position(|kept| Some(kept.number) != serving);
+            // Never the one that serves and the one to go back to, however old they are.
+            let in_use = [self.page.serving, self.page.previous];
+            let mut kept = self.page.kept.iter();
+            let oldest = kept.position(|kept| !in_use.contains(&Some(kept.number)));
             let oldest = self.page.kept.remove(oldest.unwrap_or_default());
             if let Ok(digest) = oldest.component.parse() {
                 self.components.release(digest);
