@@ -244,7 +244,7 @@ impl Host {
         by: &str,
     ) -> Result<(), RefusedChange> {
         let (number, hosted) = self.plugin(name, tenant)?;
-        hosted.expect(expected)?;
+        let _permit = hosted.expect(expected).await?;
         hosted.pin_removed(by).await?;
         self.forget(number, &hosted, by).await;
         Ok(())

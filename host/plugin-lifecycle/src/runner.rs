@@ -609,7 +609,12 @@ impl Runner {
                 };
                 let config = self.config.clone();
                 let observer = Arc::clone(&config.wasm_observer);
+                let trouble = self.trouble.clone();
                 let loading = Loading {
+                    trouble: Box::new(move |reason| {
+                        // One that waits stands for all.
+                        let _ = trouble.try_send((generation, reason));
+                    }),
                     manifest: Arc::clone(&deployment.manifest),
                     wasm_observer: guard::watch(observer, generation, self.trouble.clone()),
                 };

@@ -9,6 +9,7 @@ use plugin_lifecycle::{
     CanaryPlan, Change, Deploy, DeployOutcome, Deployed, Digest, Manifest, Plugin, Problems,
     RevisionId, preflight,
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{info, warn};
 
 use super::Store;
@@ -55,6 +56,8 @@ pub(crate) struct Hosted {
     /// How the group consumes; `None`: it has not been joined. Held while it is changed,
     /// which has to wait for brokers, and by nobody who serves messages.
     group: tokio::sync::Mutex<Option<Manifest>>,
+    /// One change at a time of those that name the revision they expect.
+    expecting: Arc<Semaphore>,
 }
 
 impl Hosted {
@@ -83,6 +86,7 @@ impl Hosted {
             book: Mutex::new(book),
             manifest: Mutex::new(manifest.clone()),
             group: tokio::sync::Mutex::new(None),
+            expecting: Arc::new(Semaphore::new(1)),
         }))
     }
 
@@ -128,18 +132,24 @@ impl Hosted {
         book.pin().is_some_and(|pin| pin.is_removed) && book.applied() == Some(fingerprint)
     }
 
-    /// The number of what serves is this one.
+    /// The number of what serves is this one, and no other change that names one is made
+    /// while the permit is held: of two that expect the same, the second is refused.
     ///
     /// # Errors
     /// It is another one.
-    pub(crate) fn expect(&self, expected: Option<u64>) -> Result<(), RefusedChange> {
+    pub(crate) async fn expect(
+        &self,
+        expected: Option<u64>,
+    ) -> Result<Option<OwnedSemaphorePermit>, RefusedChange> {
         let Some(expected) = expected else {
-            return Ok(());
+            return Ok(None);
         };
+        let permit = Arc::clone(&self.expecting).acquire_owned().await;
+        let permit = permit.map_err(anyhow::Error::from)?;
         let active = self.plugin.status().active;
         let serving = active.and_then(|(_, revision)| self.number_of(revision));
         if serving == Some(expected) {
-            return Ok(());
+            return Ok(Some(permit));
         }
         let serving = serving.map_or("none".to_owned(), |number| number.to_string());
         Err(RefusedChange::Conflict(format!(

@@ -32,11 +32,12 @@ pub(super) enum Loaded {
 }
 
 /// What a step needs beside what the one before brought.
-#[derive(Clone)]
 pub(super) struct Loading {
     pub(super) manifest: Arc<Manifest>,
     /// Hears what happens in the calls of this deployment.
     pub(super) wasm_observer: wasm::Observer,
+    /// Hears that its breaker tripped.
+    pub(super) trouble: Box<dyn Fn(String) + Send + Sync>,
 }
 
 /// Code, and whether the engine made it just now.
@@ -67,6 +68,7 @@ pub(super) async fn perform(
     let Loading {
         manifest,
         wasm_observer,
+        trouble,
     } = loading;
     match step {
         Step::Fetch => fetch(manifest, config).await,
@@ -78,7 +80,7 @@ pub(super) async fn perform(
             let compiled = compile(&manifest, &component, key, config).await?;
             Ok(Loaded::Compiled(compiled))
         }
-        Step::WarmUp => warm_up(&manifest, material, wasm_observer, config).await,
+        Step::WarmUp => warm_up(&manifest, material, wasm_observer, trouble, config).await,
     }
 }
 
@@ -166,6 +168,7 @@ async fn warm_up(
     manifest: &Manifest,
     material: Material,
     wasm_observer: wasm::Observer,
+    trouble: Box<dyn Fn(String) + Send + Sync>,
     config: &RunnerConfig,
 ) -> Result<Loaded, String> {
     let compiled = wanted(material.compiled)?;
@@ -181,7 +184,7 @@ async fn warm_up(
         settings: manifest.settings().to_vec(),
         consume_thread_max: manifest.group_config().consume_thread_max(),
     };
-    let breaker = breaker(manifest, wanted(material.revision)?, config);
+    let breaker = breaker(manifest, wanted(material.revision)?, trouble, config);
     let load = |code: Artefact| {
         let plugin = plugin.clone();
         let observer = breaker.watching(Arc::clone(&wasm_observer));
@@ -214,12 +217,21 @@ async fn warm_up(
 fn breaker(
     manifest: &Manifest,
     revision: RevisionId,
+    trouble: Box<dyn Fn(String) + Send + Sync>,
     config: &RunnerConfig,
 ) -> Arc<WatchedBreaker> {
     let observer = Arc::clone(&config.observer);
     let name = manifest.name().to_arc();
     let tell = Box::new(move |event: &BreakerEvent| {
         let event = event.clone();
+        if let BreakerEvent::Tripped {
+            failures, reason, ..
+        } = &event
+        {
+            trouble(format!(
+                "{failures} calls in a row failed, the last one: {reason}"
+            ));
+        }
         tell(&observer, &name, EventKind::Breaker { revision, event });
     });
     Arc::new(WatchedBreaker::new(manifest.breaker().clone(), tell))

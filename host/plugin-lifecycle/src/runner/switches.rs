@@ -115,7 +115,11 @@ impl Runner {
         };
         let listener = Arc::new(listener.again());
         let port = Arc::<wasm::ComponentListener>::clone(&listener);
-        let again = Serving::new(generation, port).with_properties(serving.properties().to_vec());
+        let mut again =
+            Serving::new(generation, port).with_properties(serving.properties().to_vec());
+        if let Some(breaker) = serving.breaker() {
+            again = again.with_breaker(Arc::clone(breaker));
+        }
         let revived = Deployment {
             manifest: Arc::clone(&warm.manifest),
             by: by.into(),

@@ -50,11 +50,14 @@ pub(super) async fn deploy(
     };
     let host = host(directory)?;
     let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
-    hosted.expect(request.expect)?;
+    let permit = hosted.expect(request.expect).await?;
     let manifest = manifest(&hosted, PathBuf::from(&request.path)).await?;
     // Of its own: whoever asked may go, and what was begun is still finished.
     let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
-    let deployed = tokio::spawn(async move { task.deploy(manifest, &by, how).await });
+    let deployed = tokio::spawn(async move {
+        let _permit = permit;
+        task.deploy(manifest, &by, how).await
+    });
     let deployed = deployed
         .await
         .map_err(|error| Refusal::new(500, format!("the deployment ended early: {error}")))??;
@@ -75,9 +78,12 @@ pub(super) async fn rollback(
     let request: RollbackRequest = body(request)?;
     let host = host(directory)?;
     let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
-    hosted.expect(request.expect)?;
+    let permit = hosted.expect(request.expect).await?;
     let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
-    let rolled_back = tokio::spawn(async move { task.rollback(request.to, &by).await });
+    let rolled_back = tokio::spawn(async move {
+        let _permit = permit;
+        task.rollback(request.to, &by).await
+    });
     rolled_back
         .await
         .map_err(|error| Refusal::new(500, format!("the rollback ended early: {error}")))??;
@@ -103,7 +109,7 @@ pub(super) async fn change(
     };
     let host = host(directory)?;
     let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
-    hosted.expect(request.expect)?;
+    let _permit = hosted.expect(request.expect).await?;
     hosted.change(change, asker).await?;
     Ok(Answer::json(200, &plugin(&hosted)))
 }

@@ -1,0 +1,247 @@
+//! Deployments that come too fast, that fail at each step, that hang, and hosts that are
+//! killed in the middle of one: the old revision serves or the new one does.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
+use end_to_end::eventually::eventually;
+use end_to_end::host_folder::HostFolder;
+use end_to_end::host_process::HostProcess;
+use end_to_end::workspace;
+use guest_artifacts::path;
+
+const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
+
+fn command(folder: &HostFolder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace::mqlet());
+    command.args(arguments).current_dir(folder.path());
+    command
+}
+
+fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().expect("mqlet starts")
+}
+
+fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
+    let output = mqlet(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn number(folder: &HostFolder) -> Option<u64> {
+    let text = printed(folder, &["plugins", "ledger", "--output", "json"]);
+    let number = text.split("\"number\":").nth(1)?;
+    number.split(',').next()?.parse().ok()
+}
+
+/// Another revision of the plugin; returns its path.
+fn manifest(folder: &HostFolder, guest: &str, setting: &str) -> String {
+    let text = format!(
+        "name = \"ledger\"\ncomponent = {:?}\nconsumer_group = \"ledger-group\"\n\
+         consume_from_where = \"first_offset\"\n[[subscription]]\ntopic = \"ledger\"\n\
+         [settings]\na = {setting:?}\n{ALL_LINES}\n",
+        path(guest)
+    );
+    let file = folder.path().join(format!("{guest}-{setting}.toml"));
+    fs::write(&file, text).expect("written");
+    file.to_str().expect("UTF-8").to_owned()
+}
+
+fn start(folder: &HostFolder) -> HostProcess {
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving 1 plugin", BOUND);
+    host
+}
+
+fn ledger(broker: &EmbeddedBroker) -> HostFolder {
+    HostFolder::new(broker.namesrv_addr(), "").with_plugin("ledger", &path("ledger"), ALL_LINES)
+}
+
+fn wait_for_deliveries(host: &HostProcess, count: usize) {
+    eventually(&format!("{count} deliveries"), BOUND, || {
+        (host.delivery_count() >= count).then_some(())
+    });
+}
+
+#[test]
+fn of_twenty_deployments_at_once_one_serves_and_of_those_that_expect_one_wins() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(&broker);
+    let host = start(&folder);
+    let deploy = |expect: &[&str], setting: &str| {
+        let file = manifest(&folder, "ledger", setting);
+        let mut arguments = vec!["deploy", "ledger", &file];
+        arguments.extend(expect);
+        let mut command = command(&folder, &arguments);
+        let piped = std::process::Stdio::piped;
+        let command = command.stdout(piped()).stderr(piped());
+        command.spawn().expect("mqlet starts")
+    };
+    // The control socket serves sixteen at once, and the others after them.
+    let deployments: Vec<_> = (0..20).map(|n| deploy(&[], &format!("a{n}"))).collect();
+    broker.send("ledger", (0..500).map(|n| n.to_string()));
+    let mut served = 0;
+    for deployment in deployments {
+        let output = deployment.wait_with_output().expect("it ends");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        match output.status.success() {
+            true => served += 1,
+            false => assert!(
+                error.contains("a newer deployment took its place"),
+                "{error}"
+            ),
+        }
+    }
+    assert!(served > 0);
+    wait_for_deliveries(&host, 500);
+    assert_eq!(host.delivery_count(), 500, "nothing is repeated");
+
+    let serving = number(&folder).expect("one serves").to_string();
+    let expect = ["--expect", serving.as_str()];
+    let deployments: Vec<_> = (0..5).map(|n| deploy(&expect, &format!("b{n}"))).collect();
+    let outputs = deployments
+        .into_iter()
+        .map(|one| one.wait_with_output().expect("it ends"));
+    let (won, lost): (Vec<_>, Vec<_>) = outputs.partition(|output| output.status.success());
+    assert_eq!((won.len(), lost.len()), (1, 4));
+    for output in lost {
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(error.contains("somebody was faster"), "{error}");
+    }
+}
+
+#[test]
+fn deployment_that_fails_or_hangs_leaves_the_old_revision_and_can_be_cancelled() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(&broker);
+    let mut host = start(&folder);
+    for (guest, part) in [
+        ("init_fails", "init"),
+        ("init_traps", "trap"),
+        ("wrong_world", "another world"),
+        ("wrong_import", "not granted"),
+        ("orderly_succeed", "orderly"),
+    ] {
+        let file = manifest(&folder, guest, "x");
+        let output = mqlet(&folder, &["deploy", "ledger", &file]);
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(1), "{guest}: {error}");
+        assert!(error.contains(part), "{guest}: {error}");
+        assert_eq!(number(&folder), Some(1), "after {guest}");
+    }
+    broker.send("ledger", ["one"]);
+    wait_for_deliveries(&host, 1);
+
+    let file = manifest(&folder, "init_waits_forever", "x");
+    let mut hanging = command(&folder, &["deploy", "ledger", &file]);
+    let hanging = hanging.stderr(std::process::Stdio::piped());
+    let hanging = hanging.spawn().expect("mqlet starts");
+    eventually("a deployment that warms up", BOUND, || {
+        let text = printed(&folder, &["plugins", "--output", "json"]);
+        text.contains("\"step\":\"warm-up\"").then_some(())
+    });
+    broker.send("ledger", ["two"]);
+    wait_for_deliveries(&host, 2);
+    printed(&folder, &["cancel", "ledger"]);
+    let output = hanging.wait_with_output().expect("it ends");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(error.contains("cancelled"), "{error}");
+    // What hangs still holds no later deployment up for longer than its `init_time`.
+    let file = manifest(&folder, "ledger", "next");
+    let text = printed(&folder, &["deploy", "ledger", &file]);
+    assert!(text.contains("serves revision 2"), "{text}");
+    host.interrupt();
+    assert_eq!(host.wait(BOUND).code(), Some(0), "an ordered end");
+}
+
+#[test]
+fn host_that_is_killed_at_any_step_of_a_deployment_serves_the_old_or_the_new_revision() {
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(&broker);
+    let mut host = start(&folder);
+    let mut sent = 0;
+    let mut seen: Vec<String> = Vec::new();
+    for (round, step) in ["fetch", "check", "compile", "warm-up", "is active"]
+        .into_iter()
+        .enumerate()
+    {
+        let file = manifest(&folder, "ledger", &format!("round{round}"));
+        let before = host.lines().len();
+        let mut deploying = command(&folder, &["deploy", "ledger", &file]);
+        let deploying = deploying.stderr(std::process::Stdio::null());
+        let mut deploying = deploying
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("starts");
+        eventually(step, BOUND, || {
+            let lines = host.lines().split_off(before);
+            lines.iter().any(|line| line.contains(step)).then_some(())
+        });
+        host.kill();
+        seen.extend(host.deliveries().into_iter().map(|one| one.body));
+        let _ = deploying.wait();
+
+        host = start(&folder);
+
+        assert!(number(&folder).is_some(), "killed in {step}");
+        broker.send("ledger", (sent..sent + 50).map(|n| n.to_string()));
+        sent += 50;
+        wait_for_deliveries(&host, 50);
+        printed(&folder, &["history", "--verify"]);
+    }
+    seen.extend(host.deliveries().into_iter().map(|one| one.body));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), sent, "every message was consumed");
+}
+
+#[test]
+fn orderly_canary_has_whole_queues_and_gives_them_back_when_it_fails() {
+    let broker = EmbeddedBroker::start();
+    let more = format!("[consume]\nsuspend_current_queue_time = \"50ms\"\n{ALL_LINES}");
+    let folder = HostFolder::new(broker.namesrv_addr(), "").with_plugin_of_kind(
+        "orderly",
+        "ordered",
+        &path("orderly_succeed"),
+        &more,
+    );
+    let host = start(&folder);
+    let component = path("orderly_as_told");
+    let component = component.to_str().expect("UTF-8");
+    // Whatever it fails: the trial is not over.
+    let trial = [
+        "--canary",
+        "99%",
+        "--canary-time",
+        "1h",
+        "--canary-failures",
+        "100%",
+    ];
+    let mut arguments = vec!["deploy", "ordered", component];
+    arguments.extend(trial);
+    printed(&folder, &arguments);
+    broker.send("ordered", ["one", "two"]);
+    wait_for_deliveries(&host, 2);
+
+    // It would be suspended for ever; the other revision takes it for a success.
+    broker.send("ordered", ["suspend 1000"]);
+    broker.send("ordered", ["three"]);
+
+    eventually("the failure", BOUND, || {
+        let text = printed(&folder, &["plugins", "--output", "json"]);
+        text.contains("\"worse\":1").then_some(())
+    });
+    wait_until_finished(&folder);
+    printed(&folder, &["promote", "ordered"]);
+    let text = printed(&folder, &["plugins", "ordered"]);
+    assert!(text.contains("serves revision 2"), "{text}");
+}
+
+/// Nothing fetched is left.
+fn wait_until_finished(folder: &HostFolder) {
+    eventually("nothing to be left", BOUND, || {
+        let text = printed(folder, &["groups", "--output", "json"]);
+        text.contains("\"cached_messages\":0,").then_some(())
+    });
+}
