@@ -4,6 +4,7 @@
 //! are the help that people work from.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -17,7 +18,7 @@ use crate::output::OutputFormat;
 #[derive(Parser, Debug)]
 #[command(
     name = "mqlet",
-    version,
+    version = version(),
     arg_required_else_help = true,
     after_help = exit::HELP,
     long_about = "\
@@ -37,6 +38,13 @@ pub(crate) struct Cli {
     pub(crate) global: GlobalArguments,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The engine's version too: whoever reads its advisories must know it.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> =
+        LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), wasm::ENGINE_VERSION));
+    &VERSION
 }
 
 /// Flags of every command.

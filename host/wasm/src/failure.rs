@@ -66,6 +66,10 @@ pub enum FailureKind {
     /// that is too long.
     #[error("host limit: {0}")]
     HostLimit(String),
+    /// It returned or passed what is no value of the contract: a pointer beyond its
+    /// memory, a text that is not UTF-8.
+    #[error("it handed over what is no value: {0}")]
+    Malformed(String),
     /// CPU time over `compute_time`.
     #[error("it computed for more than {0:?}")]
     ComputeTime(Duration),
@@ -90,6 +94,7 @@ impl FailureKind {
             Self::Memory(_) => "memory",
             Self::Tables(_) => "tables",
             Self::HostLimit(_) => "host_limit",
+            Self::Malformed(_) => "malformed",
             Self::ComputeTime(_) => "compute_time",
             Self::Timeout(_) => "timeout",
             Self::InitError(_) => "init_error",

@@ -60,3 +60,5 @@ pub use usage::{Usage, UsageSnapshot, process_cpu_time};
 
 /// The version of `mqlet:listener` that this host has; a component may be older.
 pub const CONTRACT_VERSION: &str = "0.1.0";
+/// The engine and its version, for people.
+pub const ENGINE_VERSION: &str = "wasmtime 48.0.8";

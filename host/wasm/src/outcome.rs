@@ -251,22 +251,31 @@ fn kind(state: &mut State, error: &wasmtime::Error, budget: Budget) -> FailureKi
             Some(trap) => FailureKind::Trap(trap.to_string()),
             // The root cause is the one that names the limit; what stands above it is
             // the back-trace.
-            None => FailureKind::HostLimit(host_limit(
-                &error.root_cause().to_string(),
-                limits.host_memory,
-            )),
+            // The root cause is the one that names the limit; what stands above it is
+            // the back-trace.
+            None => by_the_host(&error.root_cause().to_string(), limits.host_memory),
         },
     }
 }
 
-/// wasmtime's words, but where the limit has a name in the manifest.
-fn host_limit(text: &str, host_memory: usize) -> String {
+/// What wasmtime and WASI refused by themselves. They have words for it and no types: what
+/// is no limit is a value that cannot be read.
+fn by_the_host(text: &str, host_memory: usize) -> FailureKind {
+    const LIMITS: [&str; 4] = [
+        "resource limit exceeded",
+        "resource table has no free keys",
+        "exceeds limit",
+        "check-write allows",
+    ];
     if text.contains("fuel allocated for hostcalls has been exhausted") {
-        return format!(
+        FailureKind::HostLimit(format!(
             "one transfer to the host has more than limits.host_memory = {host_memory} bytes"
-        );
+        ))
+    } else if LIMITS.iter().any(|limit| text.contains(limit)) {
+        FailureKind::HostLimit(short(text))
+    } else {
+        FailureKind::Malformed(short(text))
     }
-    short(text)
 }
 
 fn backtrace(error: &wasmtime::Error) -> Vec<String> {

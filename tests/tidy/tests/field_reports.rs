@@ -11,7 +11,12 @@ const REPORTS: [u32; 56] = [
     82, 84, 86, 87, 89, 91, 92,
 ];
 const TABLE: &str = "host/docs/field-reports.md";
-const PAGES: [&str; 3] = [TABLE, "host/docs/delivery.md", "host/docs/swapping.md"];
+const PAGES: [&str; 4] = [
+    TABLE,
+    "host/docs/delivery.md",
+    "host/docs/swapping.md",
+    "host/docs/security.md",
+];
 
 #[test]
 fn every_field_report_has_a_row_with_tests_or_a_reason() {

@@ -11,6 +11,7 @@ mod answers;
 mod calls;
 mod ending;
 mod facts;
+mod hostile;
 mod limits;
 mod loading;
 mod logging;
