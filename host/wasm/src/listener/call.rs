@@ -143,6 +143,7 @@ impl Shared {
                 Called::Answered(answer.status)
             }
             Err(_) if instance.is_over_tenant_budget() => {
+                unfinished.is_over = true;
                 self.pool.drop_failed(instance);
                 self.tell_over_budget(part.messages);
                 Called::NoInstance

@@ -111,6 +111,7 @@ impl Shared {
                 }
             }
             Err(_) if instance.is_over_tenant_budget() => {
+                unfinished.is_over = true;
                 self.pool.drop_failed(instance);
                 self.tell_over_budget(0);
                 pause(&mut slot).await;
