@@ -7,6 +7,7 @@
 //! `directory` says which tenants and plugins there are.
 
 pub(crate) mod answers;
+mod api;
 pub(crate) mod client;
 pub(crate) mod directory;
 mod explain;
@@ -16,5 +17,6 @@ mod routes;
 mod server;
 pub(crate) mod socket;
 
+pub(crate) use api::ApiServer;
 pub(crate) use directory::Directory;
 pub(crate) use server::ControlServer;

@@ -2,9 +2,10 @@
 //! killed in the middle of one: the old revision serves or the new one does.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Output};
 
-use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
+use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
 use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::host_process::HostProcess;
@@ -244,4 +245,68 @@ fn wait_until_finished(folder: &HostFolder) {
         let text = printed(folder, &["groups", "--output", "json"]);
         text.contains("\"cached_messages\":0,").then_some(())
     });
+}
+
+#[test]
+fn api_answers_whoever_has_the_token_as_the_socket_does() {
+    let broker = EmbeddedBroker::start();
+    let token = "0123456789abcdef0123456789abcdef";
+    let address = free_address();
+    let control = format!("[control]\napi = \"{address}\"\napi_token = {{ file = \"token\" }}");
+    let folder = HostFolder::new(broker.namesrv_addr(), &control).with_plugin(
+        "ledger",
+        &path("ledger"),
+        ALL_LINES,
+    );
+    fs::write(folder.path().join("token"), format!("{token}\n")).expect("written");
+    let _host = start(&folder);
+    let ask = |head: &str, body: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).expect("it listens");
+        let length = body.len();
+        let request = format!("{head} HTTP/1.1\r\ncontent-length: {length}\r\n");
+        let authorization = format!("authorization: Bearer {token}\r\n\r\n{body}");
+        stream
+            .write_all((request + &authorization).as_bytes())
+            .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer
+    };
+    assert!(ask("GET /v1/plugins", "").contains("\"number\":1"));
+    let file = manifest(&folder, "ledger", "api");
+    let body = format!("{{\"plugin\":\"ledger\",\"path\":{file:?},\"expect\":1}}");
+    let answer = ask("POST /v1/deploy", &body);
+    assert!(
+        answer.contains("200 OK") && answer.contains("\"number\":2"),
+        "{answer}"
+    );
+    assert!(ask("POST /v1/deploy", &body).contains("409 Conflict"));
+    for (body, status) in [
+        ("{", "400"),
+        ("{\"plugin\":\"ledger\",\"colour\":1}", "400"),
+    ] {
+        assert!(ask("POST /v1/deploy", body).contains(status), "{body}");
+    }
+    for authorization in [
+        "",
+        "authorization: Bearer wrong\r\n",
+        "authorization: Basic x\r\n",
+    ] {
+        let mut stream = std::net::TcpStream::connect(&address).expect("it listens");
+        let request = format!("GET /v1/plugins HTTP/1.1\r\n{authorization}\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(
+            answer.contains("401 Unauthorized") && !answer.contains("number"),
+            "{answer}"
+        );
+    }
+    let error = mqlet(&folder, &["check", "mqlet.toml"]);
+    assert!(error.status.success(), "{error:?}");
+    let config = folder.path().join("mqlet.toml");
+    let text = fs::read_to_string(&config).expect("readable");
+    fs::write(&config, text.replace(&address, "0.0.0.0:9")).expect("written");
+    let refused = mqlet(&folder, &["check", "mqlet.toml"]);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
 }

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::cli::{GlobalArguments, HostArguments};
 use crate::config::{Config, ControlConfig, overrides, problem};
 use crate::control::socket::SocketError;
-use crate::control::{ControlServer, Directory};
+use crate::control::{ApiServer, ControlServer, Directory};
 use crate::exit::{self, Exit};
 use crate::host::{Host, Journal, Store};
 use crate::output::Output;
@@ -102,12 +102,20 @@ pub(crate) fn execute(
 async fn run(config: Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let drain_timeout = config.host.drain_timeout;
-    let control = config.host.control.clone();
+    let control_config = config.host.control.clone();
     let state_dir = config.host.state_dir.clone();
     let app = App::new(config.host, Telemetry::default())?;
     let directory = Directory::default();
     // Before anything is opened: two hosts with one socket are a mistake.
-    let control = start_control(&control, &directory)?;
+    let control = start_control(&control_config, &directory)?;
+    let api = match &control_config.api {
+        Some(api) => {
+            let server = ApiServer::start(api, directory.clone()).await?;
+            info!(target: "mqlet", "the API listens on {}", server.address());
+            Some(server)
+        }
+        None => None,
+    };
     let (journal, journal_thread) = Journal::start(open_ledger(&state_dir));
     let store = Store {
         components: Components::new(&state_dir),
@@ -129,7 +137,7 @@ async fn run(config: Config) -> anyhow::Result<Exit> {
         () = signals.next() => return Ok(Exit::Interrupted),
     };
     directory.clear();
-    drop(control);
+    drop((control, api));
     tokio::task::spawn_blocking(move || journal_thread.end())
         .await
         .context("the ledger ended early")?;

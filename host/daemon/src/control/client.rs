@@ -88,6 +88,7 @@ impl ControlClient {
             method: method.to_owned(),
             path: path.to_owned(),
             body,
+            bearer: None,
         };
         let asked = async {
             let mut stream = connect(&self.path).await?;

@@ -20,6 +20,8 @@ pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) body: Vec<u8>,
+    /// What stands behind `Bearer` in `authorization`.
+    pub(super) bearer: Option<String>,
 }
 
 /// What is answered.
@@ -72,8 +74,22 @@ pub(super) async fn read_request(
     if length > REQUEST_BYTES_MAX {
         return Err(HttpError::TooLarge("the body of the request"));
     }
+    let bearer = bearer(request.headers);
     let body = read_body(stream, rest, length).await?;
-    Ok(Request { method, path, body })
+    Ok(Request {
+        method,
+        path,
+        body,
+        bearer,
+    })
+}
+
+fn bearer(headers: &[httparse::Header<'_>]) -> Option<String> {
+    let mut headers = headers.iter();
+    let header = headers.find(|header| header.name.eq_ignore_ascii_case("authorization"))?;
+    let (scheme, token) = std::str::from_utf8(header.value).ok()?.split_once(' ')?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    is_bearer.then(|| token.trim().to_owned())
 }
 
 /// Writes one answer.
@@ -84,11 +100,13 @@ pub(super) async fn write_answer(
     let reason = match answer.status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",
         413 => "Content Too Large",
+        422 => "Unprocessable Content",
         503 => "Service Unavailable",
         _ => "Error",
     };
@@ -215,6 +233,7 @@ mod tests {
             method: "POST".to_owned(),
             path: "/v1/pause".to_owned(),
             body: vec![b'x'; 5000],
+            bearer: None,
         };
         let answer = exchange(&mut here, &request).await.expect("an answer");
         assert_eq!(answer.status, 404);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -11,21 +12,21 @@ use tracing::{debug, warn};
 
 use super::answers::ErrorAnswer;
 use super::directory::Directory;
-use super::http::{self, Answer, HttpError};
+use super::http::{self, Answer, HttpError, Request};
 use super::routes;
 use super::socket::{ControlSocket, SocketError};
 
 /// Connections served at once; others wait to be accepted.
-const CONNECTIONS_MAX: usize = 16;
+pub(super) const CONNECTIONS_MAX: usize = 16;
 /// From accept to the last byte of the answer; a deployment takes as long as compiling
 /// and `init` do.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// From accept to the last byte of a deployment's answer.
-const DEPLOY_TIME_MAX: Duration = super::client::DEPLOY_TIME_MAX;
+pub(super) const DEPLOY_TIME_MAX: Duration = super::client::DEPLOY_TIME_MAX;
 /// Told to any other user.
 const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
 /// After the system refused a connection (no file handle left).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves until it is dropped; the socket goes with it.
 #[derive(Debug)]
@@ -96,20 +97,34 @@ async fn serve_one(
 ) -> Result<(), HttpError> {
     let answer = match asker {
         None => Answer::json(403, &ErrorAnswer::new(NOT_YOURS)),
-        Some(asker) => match in_time(http::read_request(stream)).await? {
-            Ok(request) if is_deployment(&request) => {
+        Some(asker) => return serve_request(stream, |_| Ok(asker), directory).await,
+    };
+    in_time(http::write_answer(stream, &answer)).await??;
+    Ok(())
+}
+
+/// Reads a request and answers it, for whoever is found to be behind it.
+pub(super) async fn serve_request(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    asker: impl FnOnce(&Request) -> Result<String, Answer>,
+    directory: &Directory,
+) -> Result<(), HttpError> {
+    let answer = match in_time(http::read_request(stream)).await? {
+        Ok(request) => match asker(&request) {
+            Ok(asker) if is_deployment(&request) => {
                 routes::answer(&request, &asker, directory).await
             }
-            Ok(request) => in_time(routes::answer(&request, &asker, directory)).await?,
-            Err(HttpError::TooLarge(what)) => {
-                Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
-            }
-            Err(HttpError::Malformed(what)) => {
-                Answer::json(400, &ErrorAnswer::new(format!("not understood: {what}")))
-            }
-            // Nobody is left to be answered.
-            Err(error @ (HttpError::Io(_) | HttpError::Early)) => return Err(error),
+            Ok(asker) => in_time(routes::answer(&request, &asker, directory)).await?,
+            Err(refusal) => refusal,
         },
+        Err(HttpError::TooLarge(what)) => {
+            Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
+        }
+        Err(HttpError::Malformed(what)) => {
+            Answer::json(400, &ErrorAnswer::new(format!("not understood: {what}")))
+        }
+        // Nobody is left to be answered.
+        Err(error @ (HttpError::Io(_) | HttpError::Early)) => return Err(error),
     };
     in_time(http::write_answer(stream, &answer)).await??;
     Ok(())
@@ -167,6 +182,7 @@ mod tests {
             path: "/v1/pause".to_owned(),
             // More than a socket holds.
             body: vec![b'x'; 4 << 20],
+            bearer: None,
         };
         let (mut here, mut there) = UnixStream::pair().expect("a pair");
         // It ends though nothing was asked.
