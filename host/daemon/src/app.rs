@@ -18,7 +18,7 @@ use consumer::pull_task::PullTaskCallback;
 use driver::{Driver, DriverError, HostPermits};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
-use plugin_lifecycle::{Manifest, Plugin, RunnerConfig};
+use plugin_lifecycle::{Manifest, Plugin, Reach, RunnerConfig};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -63,6 +63,8 @@ pub(crate) struct TenantSettings {
     pub(crate) weight: NonZeroU32,
     /// What its plugins may use together.
     pub(crate) budgets: wasm::Budgets,
+    /// What its plugins reach the outside by.
+    pub(crate) reach: Reach,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
     pub(crate) local_offsets: Option<PathBuf>,
     /// Hears of its plugins, too.
@@ -101,6 +103,11 @@ impl App {
         self.host.state_dir.join("offsets").join(tenant)
     }
 
+    /// Where the buckets of all tenants are.
+    pub(crate) fn buckets(&self) -> PathBuf {
+        self.host.state_dir.join("buckets")
+    }
+
     /// Starts a tenant's client; it connects when a group or a message asks for it.
     /// Needs a tokio runtime.
     pub(crate) fn start_tenant(&self, settings: TenantSettings) -> Tenant {
@@ -111,6 +118,7 @@ impl App {
             buffer_bytes,
             weight,
             budgets,
+            reach,
             local_offsets,
             plugin_observer,
         } = settings;
@@ -150,6 +158,7 @@ impl App {
             cache: Arc::clone(&self.cache),
             tenant,
             producer: driver.producer(),
+            reach,
             drain_timeout: self.host.drain_timeout,
             rollback_window: self.host.rollback_window,
             observer,

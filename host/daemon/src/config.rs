@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plugin_lifecycle::Digest;
 use plugin_lifecycle::document::{Document, Override};
 use plugin_lifecycle::manifest::{Manifest, folder};
 use plugin_lifecycle::problem::{Fault, Problem};
+use plugin_lifecycle::{Ceiling, Digest};
 use protocol::topic;
 
 use crate::cli::{GlobalArguments, HostArguments, LogFormat};
@@ -130,6 +130,8 @@ pub(crate) struct TenantConfig {
     pub(crate) buffer_bytes: u64,
     /// Its part of the CPU, beside the other tenants'.
     pub(crate) weight: NonZeroU32,
+    /// The most that its plugins may be granted.
+    pub(crate) ceiling: Option<Ceiling>,
     /// What its plugins may use together.
     pub(crate) budgets: wasm::Budgets,
 }
@@ -192,6 +194,7 @@ impl Config {
         problems.extend(shared_groups(&complete));
         problems.extend(complete.iter().flat_map(names_in_the_namespace));
         problems.extend(complete.iter().flat_map(long_names));
+        problems.extend(complete.iter().flat_map(beyond_ceilings));
         let config = Config {
             host,
             log,
@@ -341,6 +344,16 @@ fn names_in_the_namespace(tenant: &TenantConfig) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Of each plugin, what its tenant may not have.
+fn beyond_ceilings(tenant: &TenantConfig) -> Vec<Problem> {
+    let ceiling = tenant.ceiling.iter();
+    let exceeded = ceiling.flat_map(|ceiling| {
+        let plugins = tenant.plugins.iter();
+        plugins.flat_map(|plugin| ceiling.exceeded_by(plugin))
+    });
+    exceeded.collect()
 }
 
 /// With its namespace in front a name may be too long for brokers.

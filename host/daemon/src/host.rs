@@ -29,6 +29,7 @@ use crate::app::{App, Tenant, TenantSettings};
 use crate::config::TenantConfig;
 use crate::control::Directory;
 use crate::control::directory::PluginState;
+use crate::reach;
 use crate::revisions::components::Components;
 
 /// Where revisions are kept, and who writes down what happens.
@@ -77,6 +78,7 @@ impl Host {
                 buffer_bytes: config.buffer_bytes,
                 weight: config.weight,
                 budgets: config.budgets.clone(),
+                reach: reach::of_tenant(&app.buckets(), &config.name, config.ceiling.clone()),
                 plugin_observer: Some(store.journal.observer(&config.name)),
             }));
             directory.add(&tenant, &config.plugins);

@@ -20,6 +20,7 @@ mod message_json;
 mod output;
 mod plugin_build;
 mod printable;
+mod reach;
 mod revisions;
 mod runtime;
 mod signals;

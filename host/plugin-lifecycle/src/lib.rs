@@ -10,6 +10,7 @@
 //! [`runner`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
 
+pub mod ceiling;
 pub mod manifest;
 pub mod revision;
 
@@ -19,6 +20,7 @@ pub mod preflight;
 
 pub mod breaker;
 pub mod lifecycle;
+pub mod reach;
 pub mod runner;
 pub mod slot;
 
@@ -28,9 +30,12 @@ pub mod document;
 pub mod problem;
 pub mod value;
 
+pub use ceiling::Ceiling;
 pub use event::{Event, EventKind, Generation};
 pub use manifest::Manifest;
+pub use manifest::secrets::SecretPlace;
 pub use problem::{Problem, Problems};
+pub use reach::{Reach, ReadSecret};
 pub use revision::{Digest, RevisionId};
 pub use runner::{Change, Deploy, DeployError, DeployOutcome, Deployed, Plugin, RunnerConfig};
 pub use slot::{CanaryPlan, QueueTrace, TrialCounts};

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod name;
 mod of_kind;
 mod read;
+pub mod secrets;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::breaker::BreakerConfig;
 use crate::document::Document;
 use crate::manifest::build::{Build, Dev};
 use crate::manifest::name::PluginName;
+use crate::manifest::secrets::SecretPlace;
 use crate::problem::{Fault, Place, Problem, Problems};
 use crate::revision::Digest;
 
@@ -55,6 +57,8 @@ pub struct Manifest {
     consumer_group_place: Place,
     limits: Limits,
     grants: Grants,
+    grants_place: Place,
+    secrets: Vec<(String, SecretPlace)>,
     breaker: BreakerConfig,
     settings: Vec<(String, String)>,
     build: Option<Build>,
@@ -133,6 +137,7 @@ impl Manifest {
         self.listener = other.listener;
         self.limits = other.limits.clone();
         self.grants = other.grants.clone();
+        self.secrets = other.secrets.clone();
         self.settings = other.settings.clone();
         self
     }
@@ -215,6 +220,22 @@ impl Manifest {
     /// What `mqlet dev` sends.
     pub fn dev(&self) -> &Dev {
         &self.dev
+    }
+
+    /// Where its secrets are, by name.
+    pub fn secrets(&self) -> &[(String, SecretPlace)] {
+        &self.secrets
+    }
+
+    /// A problem of this plugin's grants, for whoever knows its tenant.
+    pub fn grants_problem(&self, key: &str, value: &str, fault: Fault) -> Problem {
+        Problem {
+            place: self.grants_place.clone(),
+            key: Some(key.to_owned()),
+            value: Some(value.to_owned()),
+            what: fault.what,
+            remedy: fault.remedy,
+        }
     }
 
     /// A problem of this plugin's name, for whoever compares plugins.

@@ -73,14 +73,15 @@ pub fn check_component(
     manifest: &Manifest,
     artifact: Artifact,
 ) -> Result<(CheckedComponent, ListenerKind), Vec<Problem>> {
-    let component = CheckedComponent::check(artifact.bytes).map_err(|problems| {
-        problems
-            .iter()
-            .map(|problem| {
-                manifest.component_problem(Fault::new(problem.to_string(), problem.remedy()))
-            })
-            .collect::<Vec<_>>()
-    })?;
+    let component =
+        CheckedComponent::check_granted(artifact.bytes, manifest.grants()).map_err(|problems| {
+            problems
+                .iter()
+                .map(|problem| {
+                    manifest.component_problem(Fault::new(problem.to_string(), problem.remedy()))
+                })
+                .collect::<Vec<_>>()
+        })?;
     let listener = listener(manifest, component.listeners())
         .map_err(|fault| vec![manifest.component_problem(fault)])?;
     Ok((component, listener))

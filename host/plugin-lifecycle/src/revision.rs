@@ -116,6 +116,8 @@ impl RevisionId {
         // `Debug` of plain data: one text for each value, the same in every process.
         part(format!("{:?}", manifest.limits()).as_bytes());
         part(format!("{:?}", manifest.grants()).as_bytes());
+        // Where they are, not what they are.
+        part(format!("{:?}", manifest.secrets()).as_bytes());
         Self(Digest(sum.finalize().into()))
     }
 

@@ -28,6 +28,7 @@ use crate::event::{Event, EventKind, Generation, Observer, Step};
 use crate::lifecycle::{Action, Lifecycle, LifecycleConfig, Status, StepResult, Verdict, Wanted};
 use crate::manifest::Manifest;
 use crate::manifest::name::PluginName;
+use crate::reach::Reach;
 use crate::revision::{Digest, RevisionId};
 use crate::slot::{CanaryPlan, PluginSlot, Serving, Trial, TrialCounts};
 use guard::Trouble;
@@ -53,6 +54,8 @@ pub struct RunnerConfig {
     pub tenant: Arc<wasm::Tenant>,
     /// Sends for the guests.
     pub producer: Arc<dyn MessageProducer>,
+    /// What they reach the outside by.
+    pub reach: Reach,
     /// For a revision that was replaced.
     pub drain_timeout: Duration,
     /// How long it stays warm, and how long trouble takes its successor back; zero:

@@ -250,6 +250,7 @@ impl Host {
             cache: Arc::new(CompileCache::open(&folder.path().join("cache")).expect("our own")),
             tenant: wasm::Tenant::new(wasm::TenantConfig::new("test")),
             producer: Arc::new(NoProducer),
+            reach: plugin_lifecycle::Reach::default(),
             drain_timeout: Duration::from_secs(30),
             rollback_window: Duration::ZERO,
             observer: Arc::new(move |event: &plugin_lifecycle::Event| {

@@ -22,6 +22,25 @@ pub(crate) mod scheduled_pull {
     });
 }
 
+/// What reaches outside by interfaces that others have written.
+pub(crate) mod reach {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        inline: "
+            package mqlet:reach;
+
+            world reach {
+                import wasi:config/store@0.2.0-rc.1;
+                import wasi:keyvalue/store@0.2.0-draft;
+                import wasi:keyvalue/atomics@0.2.0-draft;
+            }
+        ",
+        world: "mqlet:reach/reach",
+        imports: { default: async | trappable },
+        with: { "wasi:keyvalue/store.bucket": crate::imports::key_value::Bucket },
+    });
+}
+
 wasmtime::component::bindgen!({
     path: "../../wit",
     inline: "

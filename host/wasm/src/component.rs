@@ -14,6 +14,7 @@ pub use problem::ComponentProblem;
 use bytes::Bytes;
 use wasmparser::{Chunk, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
+use crate::grants::Grants;
 use names::{Contract, Import};
 
 /// Larger components are refused, before they are read where the size is known.
@@ -69,12 +70,23 @@ impl CheckedComponent {
         Ok(())
     }
 
-    /// Checks the bytes of a component. Takes time in proportion to their number (a
+    /// Checks the bytes of a component without grants. Takes time in proportion to their number (a
     /// few milliseconds a megabyte): call it where blocking is allowed.
     ///
     /// # Errors
     /// Everything that is wrong, in the order of the component.
     pub fn check(bytes: impl Into<Bytes>) -> Result<Self, Vec<ComponentProblem>> {
+        Self::check_granted(bytes, &Grants::default())
+    }
+
+    /// As [`CheckedComponent::check`], of a component that has these grants.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the component.
+    pub fn check_granted(
+        bytes: impl Into<Bytes>,
+        grants: &Grants,
+    ) -> Result<Self, Vec<ComponentProblem>> {
         let bytes = bytes.into();
         Self::check_size(bytes.len() as u64).map_err(|problem| vec![problem])?;
         header(&bytes).map_err(|problem| vec![problem])?;
@@ -82,7 +94,7 @@ impl CheckedComponent {
 
         let mut problems = Vec::new();
         for name in &outline.imports {
-            if let Some(problem) = Import::of(name).problem() {
+            if let Some(problem) = Import::of(name).problem(grants) {
                 problems.push(problem);
             }
         }

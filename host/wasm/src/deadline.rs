@@ -135,6 +135,16 @@ impl CallClock {
         Duration::from_nanos(self.computed.load(Ordering::Relaxed))
     }
 
+    /// Since it was made.
+    pub(crate) fn age(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// When the phase began, at this age.
+    pub(crate) fn begun(&self) -> Duration {
+        Duration::from_nanos(self.started.load(Ordering::Relaxed))
+    }
+
     /// Wall clock that is left.
     pub(crate) fn remaining(&self) -> Duration {
         let deadline = self.wall_deadline.load(Ordering::Relaxed);

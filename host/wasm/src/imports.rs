@@ -3,6 +3,9 @@
 //! many toolchains import it used or not; grants are asked when a function is called.
 
 mod call;
+mod config;
+pub(crate) mod http;
+pub(crate) mod key_value;
 mod logging;
 mod producer;
 pub(crate) mod pull_consumer;
@@ -10,7 +13,7 @@ pub(crate) mod stdio;
 
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::{mqlet, scheduled_pull, wasi};
+use crate::bindings::{mqlet, reach, scheduled_pull, wasi};
 use crate::store::State;
 
 /// The linker of an engine.
@@ -25,5 +28,15 @@ pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State
         |state| state,
     )?;
     wasi::logging::logging::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    // Components that import these without a grant are refused before they are linked
+    // (`component.rs`).
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    reach::wasi::config::store::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    reach::wasi::keyvalue::store::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| {
+        state
+    })?;
+    reach::wasi::keyvalue::atomics::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| {
+        state
+    })?;
     Ok(linker)
 }

@@ -17,6 +17,7 @@
 
 mod artefact;
 mod bindings;
+mod clocks;
 mod component;
 mod convert;
 mod deadline;
@@ -25,9 +26,12 @@ mod engine;
 mod error;
 mod event;
 mod failure;
+mod grants;
+mod http;
 mod imports;
 mod instance;
 mod instance_pool;
+mod key_value;
 mod limits;
 mod linked;
 mod listener;
@@ -37,6 +41,7 @@ mod outcome;
 mod plugin;
 mod rate;
 mod run_slots;
+mod secrets;
 mod store;
 mod tenant;
 mod usage;
@@ -49,12 +54,22 @@ pub use event::{
     AnswerProblem, CallReport, Event, LogLevel, LogLine, LogSource, Observer, RecycleReason,
 };
 pub use failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord, Phase};
+pub use grants::{
+    ClockGrant, Grants, HostPattern, HttpGrant, Network, ParseGrantError, ProducerGrant,
+    ProducerMode,
+};
+pub use http::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig, ResolveFuture, Resolver};
 pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};
+pub use key_value::{
+    BucketKey, KEY_BYTES_MAX, KEYS_PER_PAGE, KeyValueError, KeyValueFuture, KeyValueStore,
+    VALUE_BYTES_MAX,
+};
 pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
 pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
-pub use plugin::{Grants, PluginConfig, ProducerGrant, ProducerMode};
+pub use plugin::PluginConfig;
+pub use secrets::Secrets;
 pub use tenant::{Budgets, OverBudget, Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
 pub use usage::{Usage, UsageSnapshot, process_cpu_time};
 

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use consumer::listener::{ConcurrentlyStatus, MessageOutcome, OrderlyStatus};
 use consumer::publish::{OutgoingMessage, SendError};
 
+use crate::grants::ProducerGrant;
 use crate::outcome::Status;
-use crate::plugin::{Plugin, ProducerGrant};
+use crate::plugin::Plugin;
 
 /// What one call has sent, and what of it waits.
 #[derive(Debug, Default)]

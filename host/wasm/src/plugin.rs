@@ -8,60 +8,14 @@ use consumer::publish::MessageProducer;
 
 use crate::component::ListenerKind;
 use crate::event::{Event, Observer};
+use crate::grants::Grants;
+use crate::http::{HttpClient, HttpConfig};
+use crate::key_value::KeyValueStore;
 use crate::limits::Limits;
 use crate::rate::Rate;
+use crate::secrets::Secrets;
 use crate::tenant::{Tenant, TenantConfig};
 use crate::usage::Usage;
-
-/// What a plugin may reach outside its box.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Grants {
-    /// Sending. `None`: `not-granted`.
-    pub producer: Option<ProducerGrant>,
-}
-
-/// `[grants] producer`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProducerGrant {
-    /// Topics it may send to.
-    pub topics: Vec<String>,
-    /// When its messages leave.
-    pub mode: ProducerMode,
-    /// `None`: no limit but the host's.
-    pub messages_per_second: Option<u32>,
-    /// Messages of one call.
-    pub messages_per_call: u32,
-    /// Bodies and properties of the messages of one call.
-    pub bytes_per_call: u64,
-}
-
-impl ProducerGrant {
-    /// What one call may send when nobody says otherwise.
-    pub const MESSAGES_PER_CALL: u32 = 1_000;
-    /// As [`ProducerGrant::MESSAGES_PER_CALL`]: four of RocketMQ's largest messages.
-    pub const BYTES_PER_CALL: u64 = 16 << 20;
-
-    /// These topics, everything else by default.
-    pub fn new(topics: Vec<String>) -> Self {
-        Self {
-            topics,
-            mode: ProducerMode::default(),
-            messages_per_second: None,
-            messages_per_call: Self::MESSAGES_PER_CALL,
-            bytes_per_call: Self::BYTES_PER_CALL,
-        }
-    }
-}
-
-/// When a message that a guest sends in a call leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ProducerMode {
-    /// When the call has succeeded, before what it consumed counts as done.
-    #[default]
-    Outbox,
-    /// At once; what becomes of the call changes nothing.
-    Immediate,
-}
 
 /// One revision of one plugin.
 #[derive(Clone, Debug)]
@@ -80,8 +34,14 @@ pub struct PluginConfig {
     pub limits: Limits,
     /// The holes in it.
     pub grants: Grants,
-    /// For `init`.
+    /// For `init`, and for `wasi:config` where that is granted.
     pub settings: Vec<(String, String)>,
+    /// For `wasi:config`.
+    pub secrets: Secrets,
+    /// Sends its requests; its tenant's.
+    pub http: Arc<HttpClient>,
+    /// Keeps its buckets; its tenant's. `None`: there are none.
+    pub key_value: Option<Arc<dyn KeyValueStore>>,
     /// Calls, and so instances, at once.
     pub consume_thread_max: u32,
 }
@@ -99,6 +59,9 @@ impl PluginConfig {
             limits: Limits::default(),
             grants: Grants::default(),
             settings: Vec::new(),
+            secrets: Secrets::default(),
+            http: HttpClient::new(HttpConfig::default()),
+            key_value: None,
             consume_thread_max: 20,
         }
     }

@@ -6,11 +6,13 @@ use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest, MessageRu
 use consumer::pull_task::QueuePuller;
 use wasmtime::Store;
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
+use crate::clocks::Clocks;
 use crate::deadline::CallClock;
 use crate::engine::Guards;
 use crate::event::LogSource;
+use crate::imports::http::Http;
 use crate::imports::stdio::GuestOutput;
 use crate::limits::{self, MemoryLimiter, RANDOM_BYTES_MAX};
 use crate::log_lines::LogLines;
@@ -28,6 +30,8 @@ pub(crate) struct State {
     pub(crate) call: Option<RunningCall>,
     /// What the call has sent.
     pub(crate) outbox: Outbox,
+    pub(crate) clocks: Clocks,
+    pub(crate) http: Http,
     wasi: WasiCtx,
 }
 
@@ -103,27 +107,36 @@ impl WasiView for State {
 /// from the pool.
 pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guards) -> Store<State> {
     let lines = Arc::new(LogLines::new());
+    let clock = Arc::new(CallClock::new(guards));
+    let clocks = Clocks::new(plugin.config.grants.clock, &clock);
     let state = State {
         plugin: Arc::clone(plugin),
-        clock: Arc::new(CallClock::new(guards)),
         memory: MemoryLimiter::new(plugin),
         table: ResourceTable::new(),
-        wasi: sealed_wasi(plugin, &lines),
+        wasi: sealed_wasi(plugin, &lines, &clocks),
         lines,
         call: None,
         outbox: Outbox::default(),
+        clocks,
+        http: Http::new(plugin, &clock),
+        clock,
     };
     let mut store = Store::new(engine, state);
     limits::attach(&mut store, &plugin.config.limits, guards);
     store
 }
 
-/// WASI without arguments, environment, folders, addresses or input: what its builder
-/// gives when it is told nothing. Clocks and random numbers work.
-fn sealed_wasi(plugin: &Arc<Plugin>, lines: &Arc<LogLines>) -> WasiCtx {
-    WasiCtxBuilder::new()
-        .stdout(GuestOutput::new(plugin, lines, LogSource::Stdout))
+/// WASI without arguments, environment, addresses or input, and without folders but the
+/// granted one: what its builder gives when it is told nothing. Random numbers work.
+fn sealed_wasi(plugin: &Arc<Plugin>, lines: &Arc<LogLines>, clocks: &Clocks) -> WasiCtx {
+    let mut wasi = WasiCtxBuilder::new();
+    wasi.stdout(GuestOutput::new(plugin, lines, LogSource::Stdout))
         .stderr(GuestOutput::new(plugin, lines, LogSource::Stderr))
-        .max_random_size(RANDOM_BYTES_MAX)
-        .build()
+        .max_random_size(RANDOM_BYTES_MAX);
+    clocks.attach(&mut wasi);
+    if let Some(folder) = &plugin.config.grants.folder {
+        // It was there when the plugin was checked; when it is gone, there is none.
+        let _gone = wasi.preopened_dir(folder, "/", FsPerms::ReadOnly);
+    }
+    wasi.build()
 }

@@ -186,7 +186,14 @@ fn misbehave(word: &str, argument: u32, messages: usize) -> Result<ConsumeStatus
             assert!(call::details(u32::MAX - number).is_none());
         }),
         "open-files" => {
-            for path in ["/", "/etc/passwd", "../..", "/proc/self/mem", "/dev/zero", "a\nb\0"] {
+            for path in [
+                "/",
+                "/etc/passwd",
+                "../..",
+                "/proc/self/mem",
+                "/dev/zero",
+                "a\nb\0",
+            ] {
                 assert!(std::fs::File::open(path).is_err(), "{path} was opened");
                 assert!(std::fs::write(path, "x").is_err(), "{path} was written");
             }

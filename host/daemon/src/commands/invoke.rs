@@ -25,6 +25,7 @@ use crate::config::problem::refused;
 use crate::config::{self, HostConfig, overrides};
 use crate::exit::{self, Exit, Refused};
 use crate::output::Output;
+use crate::reach;
 use producer::NotedProducer;
 use queue::MemoryQueue;
 use report::Report;
@@ -237,6 +238,7 @@ fn runner_config(
         cache: Arc::new(CompileCache::open_or_off(&host.cache_dir, &observer)),
         tenant: wasm::Tenant::new(wasm::TenantConfig::new("invoke")),
         producer: Arc::new(producer),
+        reach: reach::in_memory(),
         drain_timeout: host.drain_timeout,
         rollback_window: Duration::ZERO,
         observer,

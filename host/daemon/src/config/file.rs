@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plugin_lifecycle::Ceiling;
 use plugin_lifecycle::document::{Document, Section};
 use plugin_lifecycle::manifest::name::check_name;
 use plugin_lifecycle::problem::{Fault, Place, beside};
@@ -249,9 +250,8 @@ fn tenant<'d, 't>(
         value.count(1..=u64::from(wasm::WEIGHT_MAX))
     });
     let budgets = budgets::read(section.section("budgets"));
-    for key in ["instance_name", "grants"] {
-        section.not_yet(key, "remove it");
-    }
+    let ceiling = Ceiling::read(name, section.section("grants"));
+    section.not_yet("instance_name", "remove it");
     let Some(plugins_folder) = plugins else {
         section.refuse_unknown();
         return None;
@@ -269,6 +269,7 @@ fn tenant<'d, 't>(
             .and_then(|weight| NonZeroU32::new(u32::try_from(weight).ok()?))
             .unwrap_or(wasm::WEIGHT_DEFAULT),
         budgets,
+        ceiling,
     };
     Some(Share {
         section,

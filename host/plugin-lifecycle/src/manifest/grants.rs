@@ -1,26 +1,38 @@
 //! `[grants]`: what reaches outside the box. Nothing by default.
 
-use wasm::{Grants, ProducerGrant, ProducerMode};
+use std::path::{Path, PathBuf};
+
+use wasm::{ClockGrant, Grants, HttpGrant, ProducerGrant, ProducerMode};
 
 use crate::document::Section;
 use crate::manifest::group;
-use crate::problem::Fault;
+use crate::problem::{Fault, beside};
 use crate::value::Value;
 
 /// Messages a plugin may send in a second, when its grant names no number.
 pub const MESSAGES_PER_SECOND_DEFAULT: u32 = 1000;
+/// Bodies of requests and answers are held in part only; this is to end what never ends.
+const BODY_BYTES_MAX: u64 = 1 << 30;
+/// Characters of a bucket's name.
+const BUCKET_NAME_MAX: usize = 64;
 
 /// Reads `[grants]`.
-pub(super) fn read(section: Section<'_, '_>) -> Grants {
+pub(super) fn read(file: &Path, section: Section<'_, '_>) -> Grants {
     let grants = Grants {
         producer: producer(&section),
+        http: http(&section),
+        buckets: buckets(&section),
+        config: section.or("config", false, |value| value.boolean()),
+        clock: section.or("clock", ClockGrant::default(), |value| {
+            let clocks = [
+                ("exact", ClockGrant::Exact),
+                ("coarse", ClockGrant::Coarse),
+                ("frozen", ClockGrant::Frozen),
+            ];
+            value.choice(&clocks, &[])
+        }),
+        folder: section.optional("folder", |value| folder(file, value)),
     };
-    for key in ["http", "keyvalue", "config", "folder"] {
-        section.not_yet(
-            key,
-            "remove it, and build the component without this import",
-        );
-    }
     section.refuse_unknown();
     grants
 }
@@ -70,16 +82,121 @@ fn producer(grants: &Section<'_, '_>) -> Option<ProducerGrant> {
 }
 
 fn topics(value: Value<'_>) -> Result<Vec<String>, Fault> {
-    let topics = value.texts()?;
-    if topics.is_empty() {
-        return Err(Fault::new(
-            "grants nothing",
-            "name the topics the plugin may send to, or remove the grant",
-        ));
-    }
+    let topics = named(value, "name the topics the plugin may send to")?;
     for topic in &topics {
         group::check_topic(topic)
             .map_err(|fault| Fault::new(format!("\"{topic}\" {}", fault.what), fault.remedy))?;
     }
-    Ok(topics.into_iter().map(str::to_owned).collect())
+    Ok(topics)
+}
+
+fn http(grants: &Section<'_, '_>) -> Option<HttpGrant> {
+    if !grants.has("http") {
+        return None;
+    }
+    let section = grants.section("http");
+    if !section.is_present() {
+        return None;
+    }
+    let hosts = section.required("hosts", "[\"api.example.org\"]", |value| {
+        let hosts = named(value, "name the hosts the plugin may ask")?;
+        parsed(
+            &hosts,
+            "write a name, *.NAME for all names below it, or an address; with :PORT when it is not the scheme's own",
+        )
+    });
+    let methods = section.optional("methods", |value| {
+        let methods = named(value, "name the methods the plugin may use")?;
+        for method in &methods {
+            let is_method = method
+                .bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+            if !is_method || method == "CONNECT" {
+                return Err(Fault::new(
+                    format!("\"{method}\" cannot be granted"),
+                    "write methods in capitals, for example [\"GET\", \"POST\"]; CONNECT is none",
+                ));
+            }
+        }
+        Ok(methods)
+    });
+    let private = section.optional("private", |value| {
+        let networks = named(value, "name the networks that may be connected to")?;
+        parsed(
+            &networks,
+            "write an address or a network, for example 10.1.0.0/16",
+        )
+    });
+    let bytes = |key| {
+        section.or(key, HttpGrant::BODY_BYTES, |value| {
+            value.byte_size(0..=BODY_BYTES_MAX)
+        })
+    };
+    let (request_bytes, response_bytes) = (bytes("request_bytes"), bytes("response_bytes"));
+    section.refuse_unknown();
+    let mut grant = HttpGrant::new(hosts?);
+    grant.methods = methods.unwrap_or(grant.methods);
+    grant.private = private.unwrap_or_default();
+    grant.request_bytes = request_bytes;
+    grant.response_bytes = response_bytes;
+    Some(grant)
+}
+
+fn buckets(grants: &Section<'_, '_>) -> Vec<String> {
+    if !grants.has("keyvalue") {
+        return Vec::new();
+    }
+    let section = grants.section("keyvalue");
+    if !section.is_present() {
+        return Vec::new();
+    }
+    let buckets = section.required("buckets", "[\"orders\"]", |value| {
+        let buckets = named(value, "name the buckets the plugin may open")?;
+        for bucket in &buckets {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            if bucket.len() > BUCKET_NAME_MAX || !bucket.chars().all(allowed) {
+                return Err(Fault::new(
+                    format!("\"{}\" is no name of a bucket", bucket.escape_debug()),
+                    format!("write at most {BUCKET_NAME_MAX} letters, digits, -, _ and ."),
+                ));
+            }
+        }
+        Ok(buckets)
+    });
+    section.refuse_unknown();
+    buckets.unwrap_or_default()
+}
+
+fn folder(file: &Path, value: Value<'_>) -> Result<PathBuf, Fault> {
+    let folder = beside(file, Path::new(value.text()?));
+    if !folder.is_dir() {
+        return Err(Fault::new(
+            format!("is no folder ({})", folder.display()),
+            "name a folder; its files can be read at /, and nothing written",
+        ));
+    }
+    Ok(folder)
+}
+
+/// Texts; not none of them, and none empty.
+pub(crate) fn named(value: Value<'_>, remedy: &str) -> Result<Vec<String>, Fault> {
+    let texts = value.texts()?;
+    if texts.is_empty() || texts.iter().any(|text| text.is_empty()) {
+        return Err(Fault::new(
+            "grants nothing",
+            format!("{remedy}, or remove the grant"),
+        ));
+    }
+    Ok(texts.into_iter().map(str::to_owned).collect())
+}
+
+pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    texts: &[String],
+    remedy: &str,
+) -> Result<Vec<T>, Fault> {
+    let parsed = texts.iter().map(|text| {
+        let fault = |error| Fault::new(format!("\"{}\" {error}", text.escape_debug()), remedy);
+        text.parse().map_err(fault)
+    });
+    parsed.collect()
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use wasm::ListenerKind;
 
 use super::name::PluginName;
-use super::{Manifest, PLUGIN_PROPERTY, SETTINGS_MAX, breaker, build, grants, group, limits};
+use super::{
+    Manifest, PLUGIN_PROPERTY, SETTINGS_MAX, breaker, build, grants, group, limits, secrets,
+};
 use crate::document::{Document, Section};
 use crate::problem::{Fault, beside};
 use crate::value::Value;
@@ -35,9 +37,12 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     });
     let group = group::read(&root, listener.unwrap_or_default());
     let limits = limits::read(root.section("limits"));
-    let grants = grants::read(root.section("grants"));
+    let grants = grants::read(document.file(), root.section("grants"));
     let breaker = breaker::read(root.section("breaker"));
     let settings = settings(&root.section("settings"));
+    let secrets = root.section("secrets");
+    let secrets = secrets::read(document.file(), &secrets, &settings, &grants);
+    let grants_place = root.place("grants");
     let build = build::read(document.file(), root.section("build"));
     let dev = build::read_dev(document.file(), root.section("dev"));
     let component_place = root.place("component");
@@ -64,6 +69,8 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
         consumer_group_place,
         limits,
         grants,
+        grants_place,
+        secrets,
         breaker,
         settings,
         build,

@@ -72,7 +72,7 @@ pub(super) async fn perform(
     } = loading;
     match step {
         Step::Fetch => fetch(manifest, config).await,
-        Step::Check => check(manifest, wanted(material.artifact)?).await,
+        Step::Check => check(manifest, wanted(material.artifact)?, config).await,
         Step::Compile => {
             let revision = wanted(material.artifact)?.digest;
             let component = wanted(material.component)?;
@@ -101,8 +101,17 @@ async fn fetch(manifest: Arc<Manifest>, config: &RunnerConfig) -> Result<Loaded,
     .await
 }
 
-async fn check(manifest: Arc<Manifest>, artifact: Artifact) -> Result<Loaded, String> {
+async fn check(
+    manifest: Arc<Manifest>,
+    artifact: Artifact,
+    config: &RunnerConfig,
+) -> Result<Loaded, String> {
+    let ceiling = config.reach.ceiling.clone();
     blocking(move || {
+        let beyond = ceiling.map(|ceiling| ceiling.exceeded_by(&manifest));
+        if let Some(problems) = beyond.filter(|problems| !problems.is_empty()) {
+            return Err(lines(problems));
+        }
         let checked = preflight::check_component(&manifest, artifact).map_err(lines)?;
         let (component, listener) = checked;
         Ok(Loaded::Checked {
@@ -173,6 +182,10 @@ async fn warm_up(
 ) -> Result<Loaded, String> {
     let compiled = wanted(material.compiled)?;
     let component = wanted(material.component)?;
+    let secrets = {
+        let (reach, manifest) = (config.reach.clone(), manifest.clone());
+        blocking(move || reach.secrets(&manifest)).await?
+    };
     let plugin = PluginConfig {
         plugin: manifest.name().to_arc(),
         revision: wanted(material.revision)?.to_string().into(),
@@ -182,6 +195,9 @@ async fn warm_up(
         limits: manifest.limits().clone(),
         grants: manifest.grants().clone(),
         settings: manifest.settings().to_vec(),
+        secrets,
+        http: Arc::clone(&config.reach.http),
+        key_value: config.reach.key_value.clone(),
         consume_thread_max: manifest.group_config().consume_thread_max(),
     };
     let breaker = breaker(manifest, wanted(material.revision)?, trouble, config);

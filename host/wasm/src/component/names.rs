@@ -5,6 +5,7 @@ use wasmparser::{Parser, Payload};
 
 use super::{ComponentProblem, ListenerKind};
 use crate::CONTRACT_VERSION;
+use crate::grants::Grants;
 
 const CONTRACT: &str = "mqlet:listener/";
 
@@ -39,8 +40,6 @@ const SEALED_WASI: &[&str] = &[
     "wasi:sockets/udp-create-socket",
 ];
 
-const NO_GRANT_YET: &str = "build the plugin without it: this version of mqlet has no grant for it";
-
 /// One import, by its name.
 pub(super) struct Import<'a> {
     full: &'a str,
@@ -59,7 +58,7 @@ impl<'a> Import<'a> {
     }
 
     /// Why it cannot be linked, if it cannot.
-    pub(super) fn problem(&self) -> Option<ComponentProblem> {
+    pub(super) fn problem(&self, grants: &Grants) -> Option<ComponentProblem> {
         if let Some(interface) = self.name.strip_prefix(CONTRACT) {
             return self.contract_problem(interface);
         }
@@ -75,15 +74,8 @@ impl<'a> Import<'a> {
                 _ => Some(self.unknown("build the plugin with a toolchain for WASI 0.2")),
             };
         }
-        let reaches_outside = ["wasi:http/", "wasi:keyvalue/", "wasi:config/"];
-        if reaches_outside
-            .iter()
-            .any(|package| self.name.starts_with(package))
-        {
-            return Some(ComponentProblem::NotGranted {
-                import: self.full.into(),
-                remedy: NO_GRANT_YET,
-            });
+        if let Some(reach) = Reach::of(self.name) {
+            return self.reach_problem(reach, grants);
         }
         Some(self.unknown(match self.name {
             "env" | "imported_func" => {
@@ -102,6 +94,33 @@ impl<'a> Import<'a> {
         }))
     }
 
+    fn reach_problem(&self, reach: Reach, grants: &Grants) -> Option<ComponentProblem> {
+        let not_granted = |remedy| ComponentProblem::NotGranted {
+            import: self.full.into(),
+            remedy,
+        };
+        match reach {
+            Reach::Http if !matches!(&self.version, Some(v) if (v.major, v.minor) == (0, 2)) => {
+                Some(self.unknown("build the plugin for wasi:http 0.2"))
+            }
+            Reach::Http => grants.http.is_none().then(|| {
+                not_granted("add http = { hosts = [\"api.example.org\"] } to its [grants], or build the plugin without it")
+            }),
+            Reach::Config if !self.full.ends_with("@0.2.0-rc.1") => Some(
+                self.unknown("build the plugin for wasi:config/store@0.2.0-rc.1"),
+            ),
+            Reach::Config => (!grants.config).then(|| {
+                not_granted("add config = true to its [grants], or build the plugin without it")
+            }),
+            Reach::KeyValue if !self.full.ends_with("@0.2.0-draft") => Some(
+                self.unknown("build the plugin for wasi:keyvalue@0.2.0-draft, store or atomics"),
+            ),
+            Reach::KeyValue => grants.buckets.is_empty().then(|| {
+                not_granted("add keyvalue = { buckets = [\"orders\"] } to its [grants], or build the plugin without it")
+            }),
+        }
+    }
+
     fn contract_problem(&self, interface: &str) -> Option<ComponentProblem> {
         if let Some(problem) = version_problem(self.name, self.version.as_ref(), false) {
             return Some(problem);
@@ -117,6 +136,25 @@ impl<'a> Import<'a> {
         ComponentProblem::UnknownImport {
             import: self.full.into(),
             hint,
+        }
+    }
+}
+
+/// What needs a grant to be imported.
+#[derive(Clone, Copy)]
+enum Reach {
+    Http,
+    Config,
+    KeyValue,
+}
+
+impl Reach {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "wasi:http/types" | "wasi:http/outgoing-handler" => Some(Self::Http),
+            "wasi:config/store" => Some(Self::Config),
+            "wasi:keyvalue/store" | "wasi:keyvalue/atomics" => Some(Self::KeyValue),
+            _ => None,
         }
     }
 }

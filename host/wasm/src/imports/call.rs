@@ -1,7 +1,5 @@
 //! `mqlet:listener/call`: facts about the call that is running.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use wasmtime_wasi::WasiView;
 use wasmtime_wasi::p2::bindings::random::random::Host as _;
 
@@ -45,11 +43,7 @@ impl Host for State {
     }
 
     fn now_ms(&mut self) -> u64 {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-            })
+        u64::try_from(self.clocks.unix_now().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn random(&mut self, count: u32) -> Vec<u8> {

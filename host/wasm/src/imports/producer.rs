@@ -9,8 +9,8 @@ use bytes::Bytes;
 use consumer::publish::{Delay, OutgoingMessage, SendError, SendResult};
 
 use crate::bindings::mqlet::listener::producer as wit;
+use crate::grants::ProducerMode;
 use crate::outbox::{self, Full, Parcel};
-use crate::plugin::ProducerMode;
 use crate::store::State;
 
 impl wit::Host for State {

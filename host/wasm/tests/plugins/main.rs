@@ -20,4 +20,7 @@ mod orderly;
 mod outbox;
 mod pools;
 mod pull_task;
+mod reach;
+mod reach_http;
 mod support;
+mod web_server;

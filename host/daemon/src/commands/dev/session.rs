@@ -26,6 +26,7 @@ use crate::control::directory::PluginState;
 use crate::control::{ControlServer, Directory};
 use crate::output::Output;
 use crate::plugin_build;
+use crate::reach;
 use crate::telemetry::Telemetry;
 use crate::watch::Watch;
 
@@ -127,6 +128,7 @@ impl Session {
             buffer_bytes: host.buffer_bytes,
             weight: wasm::WEIGHT_DEFAULT,
             budgets: wasm::Budgets::default(),
+            reach: reach::in_memory(),
             // Its broker forgets everything too.
             local_offsets: None,
             plugin_observer: None,

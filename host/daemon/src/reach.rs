@@ -1,0 +1,68 @@
+//! What the plugins of a tenant reach the outside by: its HTTP client, its buckets, and the
+//! secrets that this process can read.
+
+mod bucket_store;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plugin_lifecycle::{Ceiling, Reach, ReadSecret, SecretPlace};
+use wasm::{HttpClient, HttpConfig};
+
+use bucket_store::BucketStore;
+pub(crate) use bucket_store::Quota;
+
+/// A larger file is no secret.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// Buckets are kept in a file of this folder, made when the first one is opened.
+pub(crate) fn of_tenant(folder: &Path, tenant: &str, ceiling: Option<Ceiling>) -> Reach {
+    let file = folder.join(format!("{tenant}.redb"));
+    Reach {
+        http: HttpClient::new(HttpConfig::default()),
+        key_value: Some(Arc::new(BucketStore::in_file(file, Quota::default()))),
+        read_secret: Some(read_secret()),
+        ceiling,
+    }
+}
+
+/// Buckets that end with the process.
+pub(crate) fn in_memory() -> Reach {
+    Reach {
+        http: HttpClient::new(HttpConfig::default()),
+        key_value: Some(Arc::new(BucketStore::in_memory(Quota::default()))),
+        read_secret: Some(read_secret()),
+        ceiling: None,
+    }
+}
+
+/// Reads a secret from the environment or a file.
+fn read_secret() -> ReadSecret {
+    Arc::new(|place| match place {
+        SecretPlace::Variable(name) => std::env::var(name).map_err(|error| match error {
+            std::env::VarError::NotPresent => {
+                format!("is in the environment variable {name}, which is not set; set it")
+            }
+            std::env::VarError::NotUnicode(_) => {
+                format!("is in the environment variable {name}, which is no text; correct it")
+            }
+        }),
+        SecretPlace::File(file) => {
+            let shown = file.display();
+            let unreadable = |reason: String| {
+                format!(
+                    "is in {shown}, which cannot be read: {reason}; correct path or permissions"
+                )
+            };
+            let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
+            if length.len() > SECRET_BYTES_MAX {
+                return Err(unreadable(format!(
+                    "it has more than {SECRET_BYTES_MAX} bytes"
+                )));
+            }
+            let text =
+                std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+            Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+    })
+}

@@ -1,0 +1,79 @@
+//! `wasi:http/outgoing-handler`: requests go out by the tenant's client (`http.rs`), to
+//! whom the grant names, within the time that the call has left.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use wasmtime_wasi_http::{
+    Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks, WasiHttpView,
+};
+
+use crate::deadline::CallClock;
+use crate::http::{HEAD_BYTES_MAX, Outgoing};
+use crate::plugin::Plugin;
+use crate::store::State;
+
+/// What one instance has for its requests.
+pub(crate) struct Http {
+    ctx: WasiHttpCtx,
+    hooks: Hooks,
+}
+
+struct Hooks {
+    plugin: Arc<Plugin>,
+    clock: Arc<CallClock>,
+}
+
+impl Http {
+    pub(crate) fn new(plugin: &Arc<Plugin>, clock: &Arc<CallClock>) -> Self {
+        let mut ctx = WasiHttpCtx::new();
+        ctx.set_field_size_limit(HEAD_BYTES_MAX);
+        Self {
+            ctx,
+            hooks: Hooks {
+                plugin: Arc::clone(plugin),
+                clock: Arc::clone(clock),
+            },
+        }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            hooks: &mut self.http.hooks,
+            table: &mut self.table,
+            ctx: &mut self.http.ctx,
+        }
+    }
+}
+
+type Sent = (
+    http::Response<WasiBody>,
+    Box<dyn Future<Output = Result<(), Error>> + Send>,
+);
+
+impl WasiHttpHooks for Hooks {
+    fn send_request(
+        &mut self,
+        request: http::Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _received: Box<dyn Future<Output = Result<(), Error>> + Send>,
+    ) -> Box<dyn Future<Output = Result<Sent, Error>> + Send> {
+        let Some(grant) = self.plugin.config.grants.http.clone() else {
+            return Box::new(std::future::ready(Err(Error::HttpRequestDenied)));
+        };
+        // A tenth is left for what the guest makes of an answer that did not come.
+        let time = self.clock.remaining().mul_f64(0.9);
+        let plugin = Arc::clone(&self.plugin);
+        let client = Arc::clone(&self.plugin.config.http);
+        Box::new(client.send(Outgoing {
+            grant,
+            request,
+            deadline: Instant::now() + time,
+            options: options.unwrap_or_default(),
+            count_sent: Box::new(move |bytes| plugin.add_bytes_out(bytes)),
+        }))
+    }
+}

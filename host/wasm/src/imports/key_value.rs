@@ -1,0 +1,141 @@
+//! `wasi:keyvalue`, store and atomics: buckets that the grant names, kept by the tenant's
+//! [`KeyValueStore`](crate::KeyValueStore).
+
+use std::sync::Arc;
+
+use wasmtime::component::Resource;
+
+use crate::bindings::reach::wasi::keyvalue::{atomics, store as wit};
+use crate::key_value::{BucketKey, KEY_BYTES_MAX, KeyValueError, KeyValueStore, VALUE_BYTES_MAX};
+use crate::store::State;
+
+/// A bucket that was opened.
+#[expect(unreachable_pub, reason = "generated code gives it on")]
+pub struct Bucket {
+    name: Arc<str>,
+    store: Arc<dyn KeyValueStore>,
+}
+
+impl Bucket {
+    fn key(&self, key: String) -> Result<BucketKey, wit::Error> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let bytes = key.len();
+            return Err(wit::Error::Other(format!(
+                "the key has {bytes} bytes; it must have 1 to {KEY_BYTES_MAX}"
+            )));
+        }
+        let bucket = Arc::clone(&self.name);
+        Ok(BucketKey { bucket, key })
+    }
+}
+
+/// What a function of `wasi:keyvalue` comes to; a trap only for a handle that is none.
+type Answer<T> = wasmtime::Result<Result<T, wit::Error>>;
+
+impl wit::Host for State {
+    async fn open(&mut self, identifier: String) -> Answer<Resource<Bucket>> {
+        let config = &self.plugin.config;
+        let Some(name) = config
+            .grants
+            .buckets
+            .iter()
+            .find(|name| **name == identifier)
+        else {
+            return Ok(Err(wit::Error::AccessDenied));
+        };
+        let Some(store) = &config.key_value else {
+            return Ok(Err(wit::Error::NoSuchStore));
+        };
+        let bucket = Bucket {
+            name: name.as_str().into(),
+            store: Arc::clone(store),
+        };
+        Ok(Ok(self.table.push(bucket)?))
+    }
+}
+
+impl wit::HostBucket for State {
+    async fn get(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<Option<Vec<u8>>> {
+        let bucket = self.table.get(&bucket)?;
+        let key = match bucket.key(key) {
+            Ok(key) => key,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(bucket.store.get(key).await.map_err(|error| said(&error)))
+    }
+
+    async fn set(&mut self, bucket: Resource<Bucket>, key: String, value: Vec<u8>) -> Answer<()> {
+        let bucket = self.table.get(&bucket)?;
+        let key = match bucket.key(key) {
+            Ok(key) => key,
+            Err(error) => return Ok(Err(error)),
+        };
+        if value.len() > VALUE_BYTES_MAX {
+            let bytes = value.len();
+            return Ok(Err(wit::Error::Other(format!(
+                "the value has {bytes} bytes, more than the {VALUE_BYTES_MAX} allowed"
+            ))));
+        }
+        Ok(bucket
+            .store
+            .set(key, value)
+            .await
+            .map_err(|error| said(&error)))
+    }
+
+    async fn delete(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<()> {
+        let bucket = self.table.get(&bucket)?;
+        let key = match bucket.key(key) {
+            Ok(key) => key,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(bucket.store.delete(key).await.map_err(|error| said(&error)))
+    }
+
+    async fn exists(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<bool> {
+        let value = self.get(bucket, key).await?;
+        Ok(value.map(|value| value.is_some()))
+    }
+
+    async fn list_keys(
+        &mut self,
+        bucket: Resource<Bucket>,
+        cursor: Option<u64>,
+    ) -> Answer<wit::KeyResponse> {
+        let bucket = self.table.get(&bucket)?;
+        let listing = bucket
+            .store
+            .keys(Arc::clone(&bucket.name), cursor.unwrap_or(0));
+        let page = listing.await.map_err(|error| said(&error));
+        Ok(page.map(|(keys, cursor)| wit::KeyResponse { keys, cursor }))
+    }
+
+    async fn drop(&mut self, bucket: Resource<Bucket>) -> wasmtime::Result<()> {
+        self.table.delete(bucket)?;
+        Ok(())
+    }
+}
+
+impl atomics::Host for State {
+    async fn increment(
+        &mut self,
+        bucket: Resource<Bucket>,
+        key: String,
+        delta: u64,
+    ) -> Answer<u64> {
+        let bucket = self.table.get(&bucket)?;
+        let key = match bucket.key(key) {
+            Ok(key) => key,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(bucket
+            .store
+            .increment(key, delta)
+            .await
+            .map_err(|error| said(&error)))
+    }
+}
+
+fn said(error: &KeyValueError) -> wit::Error {
+    wit::Error::Other(error.to_string())
+}
