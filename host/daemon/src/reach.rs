@@ -6,7 +6,8 @@ mod bucket_store;
 use std::path::Path;
 use std::sync::Arc;
 
-use plugin_lifecycle::{Ceiling, Reach, ReadSecret, SecretPlace};
+use plugin_lifecycle::problem::Fault;
+use plugin_lifecycle::{Ceiling, Manifest, Problem, Reach, ReadSecret, SecretPlace};
 use wasm::{HttpClient, HttpConfig};
 
 use bucket_store::BucketStore;
@@ -34,6 +35,19 @@ pub(crate) fn in_memory() -> Reach {
         read_secret: Some(read_secret()),
         ceiling: None,
     }
+}
+
+/// Of the secrets of a manifest, those that cannot be read here and now.
+pub(crate) fn missing_secrets(manifest: &Manifest) -> Vec<Problem> {
+    let read = read_secret();
+    let missing = manifest.secrets().iter().filter_map(|(name, place)| {
+        let reason = read(place).err()?;
+        let (what, remedy) = reason
+            .rsplit_once("; ")
+            .unwrap_or((&reason, "name another"));
+        Some(manifest.secret_problem(name, Fault::new(what, remedy)))
+    });
+    missing.collect()
 }
 
 /// Reads a secret from the environment or a file.

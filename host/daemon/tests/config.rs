@@ -18,6 +18,7 @@ fn every_invalid_file_is_answered_with_all_its_problems() {
         "newer_contract",
         "orderly_succeed",
         "pull_as_told",
+        "reach",
         "succeed",
     ] {
         guest_artifacts::path(guest);
@@ -39,7 +40,7 @@ fn every_invalid_file_is_answered_with_all_its_problems() {
 #[test]
 fn every_valid_file_is_accepted() {
     // The cases name built guests; said here when one is missing.
-    for guest in ["succeed", "orderly_succeed", "pull_as_told"] {
+    for guest in ["succeed", "orderly_succeed", "pull_as_told", "reach"] {
         guest_artifacts::path(guest);
     }
     for case in cases("valid") {

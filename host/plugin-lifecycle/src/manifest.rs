@@ -59,6 +59,7 @@ pub struct Manifest {
     grants: Grants,
     grants_place: Place,
     secrets: Vec<(String, SecretPlace)>,
+    secrets_place: Place,
     breaker: BreakerConfig,
     settings: Vec<(String, String)>,
     build: Option<Build>,
@@ -225,6 +226,17 @@ impl Manifest {
     /// Where its secrets are, by name.
     pub fn secrets(&self) -> &[(String, SecretPlace)] {
         &self.secrets
+    }
+
+    /// A problem of one of its secrets, for whoever can read them.
+    pub fn secret_problem(&self, name: &str, fault: Fault) -> Problem {
+        Problem {
+            place: self.secrets_place.clone(),
+            key: Some(format!("secrets.{name}")),
+            value: None,
+            what: fault.what,
+            remedy: fault.remedy,
+        }
     }
 
     /// A problem of this plugin's grants, for whoever knows its tenant.

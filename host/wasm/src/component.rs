@@ -146,6 +146,12 @@ impl CheckedComponent {
         self.has_lifecycle
     }
 
+    /// Those of its imports that reach outside, and so need a grant.
+    pub fn reaches(&self) -> impl Iterator<Item = &str> {
+        let imports = self.imports.iter().map(String::as_str);
+        imports.filter(|import| names::needs_grant(import))
+    }
+
     /// Full names of what it imports, for people.
     pub fn imports(&self) -> &[String] {
         &self.imports

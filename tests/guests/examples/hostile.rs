@@ -101,8 +101,12 @@ fn misbehave(word: &str, argument: u32, messages: usize) -> Result<ConsumeStatus
         "wait" => std::thread::sleep(Duration::from_secs(1 << 40)),
         "loop-in-drop" => drop(LoopsWhenDropped),
         // Its time comes before or after.
-        "loop-in-allocator" | "import-in-allocator" | "pointer-from-allocator"
-        | "loop-in-shutdown" | "trap-in-shutdown" | "wait-in-shutdown" => {}
+        "loop-in-allocator"
+        | "import-in-allocator"
+        | "pointer-from-allocator"
+        | "loop-in-shutdown"
+        | "trap-in-shutdown"
+        | "wait-in-shutdown" => {}
         // Traps.
         "unreachable" => core::arch::wasm32::unreachable(),
         "panic" => panic!("told to"),

@@ -1,8 +1,8 @@
 //! Reaches outside as each message says, and answers with a dead letter that has what came of
 //! it. The words of a body:
 //!
-//! `config KEY` | `all` (every setting) | `open BUCKET` | `set BUCKET KEY VALUE` |
-//! `get BUCKET KEY` | `delete BUCKET KEY` | `exists BUCKET KEY` | `keys BUCKET` |
+//! `config KEY` | `length KEY` (of what `config` has) | `all` (every setting) |
+//! `open BUCKET` | `set BUCKET KEY VALUE` | `get BUCKET KEY` | `delete BUCKET KEY` | `exists BUCKET KEY` | `keys BUCKET` |
 //! `fill BUCKET COUNT BYTES` (so many keys with values of that size) |
 //! `add BUCKET KEY DELTA` | `METHOD URL [BYTES]` (with a body of that size) |
 //! `many COUNT URL` (at once; how many had which status or error) | `read PATH` |
@@ -37,6 +37,7 @@ use wasi::http::types::{
 };
 use wasi::io::streams::StreamError;
 use wasi::keyvalue::{atomics, store as buckets};
+use wasi::logging::logging::{Level, log};
 
 struct Listener;
 
@@ -47,8 +48,10 @@ impl Guest for Listener {
         _context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let outcomes = messages.iter().map(|message| {
-            let answer = obey(&text(bytes!(data, message.body)));
-            Outcome::DeadLetter(answer.unwrap_or_else(|error| format!("error: {error}")))
+            let body = text(bytes!(data, message.body));
+            let answer = obey(&body).unwrap_or_else(|error| format!("error: {error}"));
+            log(Level::Info, "reach", &format!("reach[{answer}]"));
+            Outcome::DeadLetter(answer)
         });
         Ok(ConsumeStatus::Each(outcomes.collect()))
     }
@@ -63,6 +66,10 @@ fn obey(body: &str) -> Result<String, String> {
         ["config", key] => {
             let value = wasi::config::store::get(key).map_err(|error| format!("{error:?}"))?;
             Ok(format!("{value:?}"))
+        }
+        ["length", key] => {
+            let value = wasi::config::store::get(key).map_err(|error| format!("{error:?}"))?;
+            Ok(format!("{} bytes", value.unwrap_or_default().len()))
         }
         ["all"] => {
             let all = wasi::config::store::get_all().map_err(|error| format!("{error:?}"))?;

@@ -15,6 +15,7 @@ use crate::config::problem::ProblemView;
 use crate::config::{CONFIG_FILE_NAME, Config, overrides};
 use crate::exit::{self, Exit};
 use crate::output::Output;
+use crate::reach;
 
 /// Validate configuration, manifests and components; connect to nothing
 #[derive(Args, Debug)]
@@ -69,7 +70,11 @@ pub(crate) fn execute(
     let mut plugins = Vec::new();
     for (tenant, manifest) in &manifests {
         match preflight::check(manifest) {
-            Ok(found) => plugins.push(PluginView::new(tenant.as_deref(), manifest, &found)),
+            Ok(found) => {
+                // Read and forgotten: what is missing is found before the plugin is loaded.
+                problems.extend(reach::missing_secrets(manifest));
+                plugins.push(PluginView::new(tenant.as_deref(), manifest, &found));
+            }
             Err(of_component) => problems.extend(of_component),
         }
     }
@@ -166,6 +171,10 @@ struct PluginView<'a> {
     component_bytes: u64,
     sha256: String,
     revision: String,
+    /// Imports that reach outside; all of them are granted.
+    wants: Vec<String>,
+    /// What it is granted, in words.
+    grants: Vec<String>,
 }
 
 impl<'a> PluginView<'a> {
@@ -187,6 +196,8 @@ impl<'a> PluginView<'a> {
             component_bytes: found.component.bytes().len() as u64,
             sha256: found.digest.to_string(),
             revision: found.revision.to_string(),
+            wants: found.component.reaches().map(str::to_owned).collect(),
+            grants: manifest.grants().words(),
         }
     }
 
@@ -200,7 +211,7 @@ impl<'a> PluginView<'a> {
             ListenerKind::Orderly => ("consumes", " in order"),
             ListenerKind::ScheduledPull => ("pulls", ""),
         };
-        format!(
+        let mut text = format!(
             "{}: plugin \"{tenant}{}\" {verb} {}{how} as {}, revision {} of {}",
             self.file,
             self.plugin,
@@ -208,6 +219,13 @@ impl<'a> PluginView<'a> {
             self.consumer_group,
             self.revision,
             self.component,
-        )
+        );
+        if !self.wants.is_empty() {
+            text.push_str(&format!("\n  it imports {}", self.wants.join(", ")));
+        }
+        for grant in &self.grants {
+            text.push_str(&format!("\n  it {grant}"));
+        }
+        text
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     let secrets = root.section("secrets");
     let secrets = secrets::read(document.file(), &secrets, &settings, &grants);
     let grants_place = root.place("grants");
+    let secrets_place = root.place("secrets");
     let build = build::read(document.file(), root.section("build"));
     let dev = build::read_dev(document.file(), root.section("dev"));
     let component_place = root.place("component");
@@ -71,6 +72,7 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
         grants,
         grants_place,
         secrets,
+        secrets_place,
         breaker,
         settings,
         build,

@@ -140,6 +140,11 @@ impl<'a> Import<'a> {
     }
 }
 
+/// Whether an import, by its full name, is for plugins with its grant alone.
+pub(super) fn needs_grant(full: &str) -> bool {
+    Reach::of(split(full).0).is_some()
+}
+
 /// What needs a grant to be imported.
 #[derive(Clone, Copy)]
 enum Reach {
