@@ -175,10 +175,11 @@ impl Host {
         let mut stopping = JoinSet::new();
         for one in &self.tenants {
             let tenant = Arc::clone(&one.tenant);
-            let plugins = std::mem::take(&mut *one.plugins());
+            // They stay known until the ledger has their last entries.
+            let plugins: Vec<_> = one.plugins().values().map(Arc::clone).collect();
             stopping.spawn(async move {
                 let report = tenant.driver().stop(drain_timeout).await;
-                for hosted in plugins.values() {
+                for hosted in &plugins {
                     hosted.end().await;
                 }
                 report.killed_calls

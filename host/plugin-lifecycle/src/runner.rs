@@ -381,6 +381,8 @@ struct Deployment {
 /// The end of something that was waited for beside the steps.
 enum Ending {
     Drained(Generation),
+    /// The revision after this one had its first call, or none for long enough.
+    Switched(Generation),
     Closed,
 }
 
@@ -420,9 +422,13 @@ impl Runner {
                 },
                 Some(result) = self.steps.join_next() => self.step_ended(result),
                 Some(ending) = self.endings.join_next() => {
-                    if let Ok(Ending::Drained(generation)) = ending {
-                        self.report_switch(generation);
-                        self.lifecycle.handle_drained(generation);
+                    match ending {
+                        Ok(Ending::Drained(generation)) => {
+                            self.switch_drained(generation);
+                            self.lifecycle.handle_drained(generation);
+                        }
+                        Ok(Ending::Switched(generation)) => self.report_switch(generation),
+                        Ok(Ending::Closed) | Err(_) => {}
                     }
                 }
                 Some((generation, reason)) = troubles.recv() => self.trouble(generation, reason),
@@ -431,6 +437,7 @@ impl Runner {
             }
             self.drain_outputs();
         }
+        self.report_switches();
         let closing = async { while self.endings.join_next().await.is_some() {} };
         // A guest that does not shut down in time is dropped with its instance.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;

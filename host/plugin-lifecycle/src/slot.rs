@@ -209,6 +209,7 @@ pub struct Serving {
     /// Since when it has the calls, and how long the first one took to come.
     since: OnceLock<Instant>,
     first_call: OnceLock<Duration>,
+    first_call_came: Notify,
 }
 
 impl Serving {
@@ -224,6 +225,7 @@ impl Serving {
             traces: Arc::default(),
             since: OnceLock::new(),
             first_call: OnceLock::new(),
+            first_call_came: Notify::new(),
         }
     }
 
@@ -261,6 +263,19 @@ impl Serving {
         self.first_call.get().copied()
     }
 
+    /// Waits for its first call after the switch.
+    pub(crate) async fn first_call(&self) {
+        loop {
+            let mut came = pin!(self.first_call_came.notified());
+            // Before looking, so that one between the two is not missed.
+            came.as_mut().enable();
+            if self.first_call.get().is_some() {
+                return;
+            }
+            came.await;
+        }
+    }
+
     /// Nothing of the revision before is under way any more.
     pub(crate) fn stop_comparing(&self) {
         self.traces.stop_comparing();
@@ -279,6 +294,7 @@ impl Serving {
             && let Some(since) = self.since.get()
         {
             let _ = self.first_call.set(since.elapsed());
+            self.first_call_came.notify_waiters();
         }
     }
 

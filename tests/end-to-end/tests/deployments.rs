@@ -113,6 +113,23 @@ fn of_twenty_deployments_at_once_one_serves_and_of_those_that_expect_one_wins() 
 }
 
 #[test]
+fn command_that_comes_while_a_plugin_loads_has_the_word() {
+    let broker = EmbeddedBroker::start();
+    let folder = HostFolder::new(broker.namesrv_addr(), "");
+    let file = manifest(&folder, "init_waits_forever", "x");
+    fs::copy(file, folder.path().join("plugins/ledger.toml")).expect("copied");
+    let mut host = folder.run(&[]);
+    host.wait_for_line("warm-up", BOUND);
+
+    let file = manifest(&folder, "ledger", "y");
+    printed(&folder, &["deploy", "ledger", &file]);
+
+    host.wait_for_line("serving 1 plugin", BOUND);
+    broker.send("ledger", ["one"]);
+    wait_for_deliveries(&host, 1);
+}
+
+#[test]
 fn deployment_that_fails_or_hangs_leaves_the_old_revision_and_can_be_cancelled() {
     let broker = EmbeddedBroker::start();
     let folder = ledger(&broker);

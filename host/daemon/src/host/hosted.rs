@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use driver::DriverError;
 use plugin_lifecycle::{
-    CanaryPlan, Change, Deploy, DeployOutcome, Deployed, Digest, Manifest, Plugin, Problems,
-    RevisionId, preflight,
+    CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, Manifest, Plugin,
+    Problems, RevisionId, preflight,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{info, warn};
@@ -190,6 +190,10 @@ impl Hosted {
         let Err(error) = self.apply_file(manifest, fingerprint, "start").await else {
             return Ok(());
         };
+        if let Some(DeployError::Superseded | DeployError::Cancelled) = error.downcast_ref() {
+            // A command came before it was loaded, and has the word.
+            return Ok(());
+        }
         let Some((number, Ok(kept))) = kept else {
             return Err(error);
         };

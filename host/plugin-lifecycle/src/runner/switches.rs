@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Deployment, Runner};
+use super::{Deployment, Ending, Runner};
 use crate::event::{EventKind, Generation, Step, SwitchReport};
 use crate::revision::{Digest, RevisionId};
 use crate::runner::load::Material;
 use crate::slot::Serving;
+
+/// A report waits so long for the new revision's first call.
+const FIRST_CALL_WAIT: Duration = Duration::from_secs(1);
 
 /// By the generation that drains.
 pub(super) type Switches = BTreeMap<Generation, Switch>;
@@ -23,6 +26,7 @@ pub(super) struct Switch {
     steps: Vec<(Step, Duration)>,
     in_flight: u64,
     at: tokio::time::Instant,
+    drained_after: Option<Duration>,
     old: Option<Arc<Serving>>,
     new: Arc<Serving>,
 }
@@ -38,7 +42,7 @@ impl Switch {
             before: self.before,
             steps: self.steps,
             in_flight: self.in_flight,
-            drained_after: self.at.elapsed(),
+            drained_after: self.drained_after.unwrap_or_else(|| self.at.elapsed()),
             first_call_after: self.new.first_call_after(),
             queues_before: self.old.map(|old| old.queues()).unwrap_or_default(),
             queues: self.new.queues(),
@@ -76,6 +80,7 @@ impl Runner {
             },
             in_flight: old.as_ref().map_or(0, |old| old.calls()),
             at,
+            drained_after: None,
             old,
             new,
         };
@@ -87,7 +92,29 @@ impl Runner {
         }
     }
 
-    /// The last call of a revision that was replaced has ended.
+    /// The last call of a revision that was replaced has ended. Its successor's first call
+    /// belongs to the report, if it comes soon.
+    pub(super) fn switch_drained(&mut self, old: Generation) {
+        let Some(switch) = self.switches.get_mut(&old) else {
+            return;
+        };
+        switch.drained_after = Some(switch.at.elapsed());
+        let new = Arc::clone(&switch.new);
+        self.endings.spawn(async move {
+            // Nobody sends anything: then there was no pause to be seen.
+            let _ = tokio::time::timeout(FIRST_CALL_WAIT, new.first_call()).await;
+            Ending::Switched(old)
+        });
+    }
+
+    /// The plugin ends: nothing more is waited for.
+    pub(super) fn report_switches(&mut self) {
+        while let Some((_, switch)) = self.switches.pop_first() {
+            self.tell_switch(switch);
+        }
+    }
+
+    /// Everything that is waited for is known.
     pub(super) fn report_switch(&mut self, old: Generation) {
         if let Some(switch) = self.switches.remove(&old) {
             self.tell_switch(switch);
