@@ -26,6 +26,7 @@ use protocol::topic;
 
 use crate::cli::{GlobalArguments, HostArguments, LogFormat};
 use crate::config::connection::ConnectionConfig;
+use crate::reach::ReachLimits;
 
 /// What a command reads when it is given no file.
 pub(crate) const CONFIG_FILE_NAME: &str = "mqlet.toml";
@@ -132,6 +133,8 @@ pub(crate) struct TenantConfig {
     pub(crate) weight: NonZeroU32,
     /// The most that its plugins may be granted.
     pub(crate) ceiling: Option<Ceiling>,
+    /// How much they may reach together.
+    pub(crate) reach: ReachLimits,
     /// What its plugins may use together.
     pub(crate) budgets: wasm::Budgets,
 }

@@ -78,7 +78,12 @@ impl Host {
                 buffer_bytes: config.buffer_bytes,
                 weight: config.weight,
                 budgets: config.budgets.clone(),
-                reach: reach::of_tenant(&app.buckets(), &config.name, config.ceiling.clone()),
+                reach: reach::of_tenant(
+                    &app.buckets(),
+                    &config.name,
+                    config.reach,
+                    config.ceiling.clone(),
+                ),
                 plugin_observer: Some(store.journal.observer(&config.name)),
             }));
             directory.add(&tenant, &config.plugins);

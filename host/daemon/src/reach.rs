@@ -6,22 +6,66 @@ mod bucket_store;
 use std::path::Path;
 use std::sync::Arc;
 
+use plugin_lifecycle::document::Section;
 use plugin_lifecycle::problem::Fault;
 use plugin_lifecycle::{Ceiling, Manifest, Problem, Reach, ReadSecret, SecretPlace};
-use wasm::{HttpClient, HttpConfig};
+use wasm::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig};
 
-use bucket_store::BucketStore;
-pub(crate) use bucket_store::Quota;
+use bucket_store::{BucketStore, Quota};
 
 /// A larger file is no secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
+/// How much a tenant's plugins may reach, together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReachLimits {
+    /// Connections for HTTP at once.
+    pub(crate) http_connections: usize,
+    /// What all its buckets may keep.
+    pub(crate) buckets: Quota,
+}
+
+impl Default for ReachLimits {
+    fn default() -> Self {
+        Self {
+            http_connections: CONNECTIONS_MAX_DEFAULT,
+            buckets: Quota::default(),
+        }
+    }
+}
+
+/// Reads `http_connections`, `bucket_keys` and `bucket_bytes` of a tenant.
+pub(crate) fn read_limits(tenant: &Section<'_, '_>) -> ReachLimits {
+    let default = ReachLimits::default();
+    let connections = tenant.optional("http_connections", |value| value.count(1..=10_000));
+    let connections = connections.and_then(|connections| usize::try_from(connections).ok());
+    ReachLimits {
+        http_connections: connections.unwrap_or(default.http_connections),
+        buckets: Quota {
+            keys: tenant.or("bucket_keys", default.buckets.keys, |value| {
+                value.count(0..=1_000_000_000)
+            }),
+            bytes: tenant.or("bucket_bytes", default.buckets.bytes, |value| {
+                value.byte_size(0..=1 << 44)
+            }),
+        },
+    }
+}
+
 /// Buckets are kept in a file of this folder, made when the first one is opened.
-pub(crate) fn of_tenant(folder: &Path, tenant: &str, ceiling: Option<Ceiling>) -> Reach {
+pub(crate) fn of_tenant(
+    folder: &Path,
+    tenant: &str,
+    limits: ReachLimits,
+    ceiling: Option<Ceiling>,
+) -> Reach {
     let file = folder.join(format!("{tenant}.redb"));
     Reach {
-        http: HttpClient::new(HttpConfig::default()),
-        key_value: Some(Arc::new(BucketStore::in_file(file, Quota::default()))),
+        http: HttpClient::new(HttpConfig {
+            connections_max: limits.http_connections,
+            ..HttpConfig::default()
+        }),
+        key_value: Some(Arc::new(BucketStore::in_file(file, limits.buckets))),
         read_secret: Some(read_secret()),
         ceiling,
     }

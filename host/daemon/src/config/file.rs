@@ -19,6 +19,7 @@ use crate::config::{
     folders,
 };
 use crate::control::socket;
+use crate::reach;
 
 const CALLS_MAX_DEFAULT: u64 = 256;
 const TENANT_CALLS_MAX_DEFAULT: u32 = 128;
@@ -250,6 +251,7 @@ fn tenant<'d, 't>(
         value.count(1..=u64::from(wasm::WEIGHT_MAX))
     });
     let budgets = budgets::read(section.section("budgets"));
+    let reach = reach::read_limits(&section);
     let ceiling = Ceiling::read(name, section.section("grants"));
     section.not_yet("instance_name", "remove it");
     let Some(plugins_folder) = plugins else {
@@ -270,6 +272,7 @@ fn tenant<'d, 't>(
             .unwrap_or(wasm::WEIGHT_DEFAULT),
         budgets,
         ceiling,
+        reach,
     };
     Some(Share {
         section,
