@@ -33,7 +33,7 @@ impl Lifecycle for Listener {
         match &*word {
             "loop-in-init" => spin(),
             "wait-in-init" => std::thread::sleep(Duration::from_secs(1 << 20)),
-            "trap-in-init" => core::arch::wasm32::unreachable(),
+            "trap-in-init" => guests::machine::unreachable(),
             "grow-in-init" => grow(),
             "exit-in-init" => std::process::exit(0),
             "loop-in-allocator" => ALLOCATOR.store(LOOPS, Ordering::Relaxed),
@@ -48,7 +48,7 @@ impl Lifecycle for Listener {
     fn shutdown() {
         match WORD.get().map_or("", |(word, _)| word) {
             "loop-in-shutdown" => spin(),
-            "trap-in-shutdown" => core::arch::wasm32::unreachable(),
+            "trap-in-shutdown" => guests::machine::unreachable(),
             "wait-in-shutdown" => std::thread::sleep(Duration::from_secs(1 << 20)),
             _ => {}
         }
@@ -108,7 +108,7 @@ fn misbehave(word: &str, argument: u32, messages: usize) -> Result<ConsumeStatus
         | "trap-in-shutdown"
         | "wait-in-shutdown" => {}
         // Traps.
-        "unreachable" => core::arch::wasm32::unreachable(),
+        "unreachable" => guests::machine::unreachable(),
         "panic" => panic!("told to"),
         "abort" => std::process::abort(),
         "exit" => std::process::exit(0),
@@ -140,7 +140,7 @@ fn misbehave(word: &str, argument: u32, messages: usize) -> Result<ConsumeStatus
             black_box(deeper_through_the_host(0));
         }
         "grow-at-once" => {
-            let _ = core::arch::wasm32::memory_grow::<0>(65_000);
+            let _ = guests::machine::memory_grow::<0>(65_000);
             grow();
         }
         "grow-slowly" => grow(),
@@ -243,7 +243,7 @@ fn misbehave(word: &str, argument: u32, messages: usize) -> Result<ConsumeStatus
         "list-that-is-not-aligned" => return Ok(ConsumeStatus::Each(list_at(1025, 2))),
         "overwrite-itself" => {
             // Its stack, statics and heap.
-            let bytes = core::arch::wasm32::memory_size::<0>() << 16;
+            let bytes = guests::machine::memory_size::<0>() << 16;
             for address in 1024..bytes {
                 unsafe { black_box(address as *mut u8).write_volatile(0xff) };
             }

@@ -4,6 +4,31 @@
 //! them is the host, and a guest that misbehaves needs what an SDK keeps away from
 //! its users. Each guest is one file in `examples/`; what it does stands at its top.
 
+/// Instructions that only a component has; elsewhere guests are compiled for nothing but
+/// their lints.
+pub mod machine {
+    #[cfg(target_arch = "wasm32")]
+    pub use core::arch::wasm32::{memory_grow, memory_size, unreachable};
+
+    /// Traps.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn unreachable() -> ! {
+        panic!("only in a component");
+    }
+
+    /// Asks for so many pages more.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn memory_grow<const MEMORY: u32>(_pages: usize) -> usize {
+        panic!("only in a component");
+    }
+
+    /// Its pages.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn memory_size<const MEMORY: u32>() -> usize {
+        panic!("only in a component");
+    }
+}
+
 /// The bytes of a message that a `slice` of the contract names:
 /// `bytes!(data, message.body)`.
 #[macro_export]
