@@ -17,18 +17,11 @@ fn replace(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let written = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let new = folder.join(format!(".{name}.{}.new", std::process::id()));
-        let mut opened = std::fs::File::create(&new)?;
-        let done = opened
-            .write_all(bytes)
-            .and_then(|()| opened.sync_all())
-            .and_then(|()| std::fs::rename(&new, file));
-        if done.is_err() {
-            // It is of no use to anybody.
-            let _ = std::fs::remove_file(&new);
-        }
-        done?;
+        // A name of its own: several plugins may keep the same component at once.
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        new.write_all(bytes)?;
+        new.as_file().sync_all()?;
+        new.persist(file)?;
         std::fs::File::open(folder)?.sync_all()
     };
     written().with_context(|| format!("cannot write {}", file.display()))

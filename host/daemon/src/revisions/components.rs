@@ -63,3 +63,26 @@ impl Components {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_plugins_keep_one_component_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let components = Components::new(folder.path());
+        let bytes = vec![7; 1 << 20];
+        let digest = Digest::of(&bytes);
+        std::thread::scope(|scope| {
+            let put = || components.put(digest, &bytes);
+            let all: Vec<_> = (0..16).map(|_| scope.spawn(put)).collect();
+            for one in all {
+                let path = one.join().expect("no panic").expect("written");
+                assert_eq!(std::fs::read(path).expect("there"), bytes);
+            }
+        });
+        let files = std::fs::read_dir(folder.path().join("components"));
+        assert_eq!(files.expect("a folder").count(), 1, "nothing is left behind");
+    }
+}
