@@ -83,6 +83,10 @@ mod tests {
             }
         });
         let files = std::fs::read_dir(folder.path().join("components"));
-        assert_eq!(files.expect("a folder").count(), 1, "nothing is left behind");
+        assert_eq!(
+            files.expect("a folder").count(),
+            1,
+            "nothing is left behind"
+        );
     }
 }
