@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -122,5 +122,35 @@ impl HostFolder {
                 .env("XDG_CACHE_HOME", workspace::cache())
                 .current_dir(self.path()),
         )
+    }
+
+    /// A command of `mqlet`, in this folder.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn mqlet(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(workspace::mqlet());
+        command.args(arguments).current_dir(self.path());
+        command.output().expect("mqlet starts")
+    }
+
+    /// What a command that succeeds prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn printed(&self, arguments: &[&str]) -> String {
+        let output = self.mqlet(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    /// What a command that fails says.
+    ///
+    /// # Panics
+    /// When it succeeds.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.mqlet(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
 use end_to_end::eventually::eventually;
@@ -15,30 +15,10 @@ use guest_artifacts::path;
 /// The ledger writes every message down.
 const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
 
-fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(workspace::mqlet());
-    command.args(arguments).current_dir(folder.path());
-    command.output().expect("mqlet starts")
-}
-
-/// What a command that succeeds prints.
-fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-/// What a command that fails says.
-fn refused(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stderr).expect("UTF-8")
-}
-
 /// Waits until `mqlet explain` says so.
 fn wait_for_cause(folder: &HostFolder, target: &str, cause: &str) -> String {
     eventually(&format!("{target} is {cause}"), BOUND, || {
-        let output = mqlet(folder, &["explain", target, "--output", "json"]);
+        let output = folder.mqlet(&["explain", target, "--output", "json"]);
         let text = String::from_utf8(output.stdout).expect("UTF-8");
         text.contains(&format!("\"cause\":\"{cause}\""))
             .then_some(text)
@@ -65,32 +45,32 @@ fn groups_and_queues_are_listed_and_explained() {
     wait_for_deliveries(&host, 3);
     wait_for_cause(&folder, "ledger-group", "caught-up");
 
-    let groups = printed(&folder, &["groups"]);
+    let groups = folder.printed(&["groups"]);
     let line = groups.lines().nth(1).expect("a group");
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(
         words[..5],
         ["ledger-group", "test", "ledger", "running", "1"]
     );
-    let queues = printed(&folder, &["queues", "ledger-group", "--output", "json"]);
+    let queues = folder.printed(&["queues", "ledger-group", "--output", "json"]);
     let fresh = queues
         .lines()
         .filter(|line| line.contains("\"topic\":\"ledger\""));
     let fresh: Vec<&str> = fresh.collect();
     assert!(!fresh.is_empty() && fresh.iter().all(|line| line.contains("\"ours\":true")));
-    let text = printed(&folder, &["queues"]);
+    let text = folder.printed(&["queues"]);
     assert!(text.contains(" us ") && text.contains("QUEUE"), "{text}");
     // By plugin, by topic, by queue.
     let queue = fresh[0].split("\"queue\":\"").nth(1).expect("its name");
     let queue = queue.split('"').next().expect("its name");
     for target in ["ledger", "ledger-group", queue, "%RETRY%ledger-group"] {
-        let text = printed(&folder, &["explain", target]);
+        let text = folder.printed(&["explain", target]);
         assert!(text.contains("group ledger-group (tenant test)"), "{text}");
     }
-    let error = refused(&folder, &["explain", "shop"]);
+    let error = folder.refused(&["explain", "shop"]);
     assert!(error.contains("its groups are ledger-group"), "{error}");
     let other = &format!("{queue}9");
-    let text = printed(&folder, &["explain", other]);
+    let text = folder.printed(&["explain", other]);
     assert!(text.contains("no-such-queue"), "{text}");
 }
 
@@ -104,46 +84,43 @@ fn paused_topic_is_not_consumed_until_it_is_resumed() {
     wait_for_deliveries(&host, 1);
 
     let reason = "database is down";
-    printed(
-        &folder,
-        &[
-            "pause",
-            "ledger-group",
-            "--topic",
-            "ledger",
-            "--reason",
-            reason,
-        ],
-    );
-    printed(&folder, &["pause", "ledger-group"]);
+    folder.printed(&[
+        "pause",
+        "ledger-group",
+        "--topic",
+        "ledger",
+        "--reason",
+        reason,
+    ]);
+    folder.printed(&["pause", "ledger-group"]);
     broker.send("ledger", (0..20).map(|number| format!("during{number}")));
-    let text = printed(&folder, &["explain", "ledger-group"]);
+    let text = folder.printed(&["explain", "ledger-group"]);
     assert!(
         text.contains("paused") && text.contains("mqlet resume ledger-group"),
         "{text}"
     );
-    assert!(printed(&folder, &["groups"]).contains(" paused "));
+    assert!(folder.printed(&["groups"]).contains(" paused "));
 
-    let text = printed(&folder, &["resume", "ledger-group"]);
+    let text = folder.printed(&["resume", "ledger-group"]);
     assert!(
         text.contains("still paused: topic ledger") && text.contains(reason),
         "{text}"
     );
-    let text = printed(&folder, &["explain", "ledger"]);
+    let text = folder.printed(&["explain", "ledger"]);
     assert!(text.contains("asked to stop pulling by user"), "{text}");
     assert_eq!(host.delivery_count(), 1, "the topic is still paused");
-    printed(&folder, &["resume", "ledger-group", "--topic", "ledger"]);
+    folder.printed(&["resume", "ledger-group", "--topic", "ledger"]);
     wait_for_deliveries(&host, 21);
-    let error = refused(&folder, &["resume", "ledger-group"]);
+    let error = folder.refused(&["resume", "ledger-group"]);
     assert!(error.contains("the group is not paused"), "{error}");
-    let error = refused(&folder, &["pause", "shop"]);
+    let error = folder.refused(&["pause", "shop"]);
     assert!(error.contains("no group \"shop\""), "{error}");
-    let error = refused(&folder, &["pause", "ledger-group", "--topic", "shop"]);
+    let error = folder.refused(&["pause", "ledger-group", "--topic", "shop"]);
     assert!(
         error.contains("not subscribed to topic \"shop\""),
         "{error}"
     );
-    let error = refused(&folder, &["pause", "ledger-group", "--queue", "nonsense"]);
+    let error = folder.refused(&["pause", "ledger-group", "--queue", "nonsense"]);
     assert!(error.contains("write topic@broker:id"), "{error}");
 }
 
@@ -160,17 +137,17 @@ fn drain_waits_for_everything_fetched_and_says_what_it_waits_for() {
     let mut host = folder.run(&["--drain-timeout", "1s"]);
     host.wait_for_line("serving", BOUND);
 
-    let text = printed(&folder, &["drain", "ledger-group"]);
+    let text = folder.printed(&["drain", "ledger-group"]);
     assert!(text.contains("drained group ledger-group"), "{text}");
     let consumed = host.delivery_count();
     broker.send("ledger", ["later"]);
     assert!(wait_for_cause(&folder, "ledger-group", "drained").contains("user"));
     assert_eq!(host.delivery_count(), consumed);
-    printed(&folder, &["resume", "ledger-group"]);
+    folder.printed(&["resume", "ledger-group"]);
     wait_for_deliveries(&host, 201);
 
     wait_for_cause(&folder, "hung-group", "listener-slow");
-    let error = refused(&folder, &["drain", "hung-group", "--timeout", "1s"]);
+    let error = folder.refused(&["drain", "hung-group", "--timeout", "1s"]);
     assert!(error.contains("is not drained after 1s"), "{error}");
     assert!(
         error.contains("1 fetched messages are still to be consumed"),
@@ -180,7 +157,7 @@ fn drain_waits_for_everything_fetched_and_says_what_it_waits_for() {
 
 /// The queues of a topic that the host holds, as JSON.
 fn queues_of(folder: &HostFolder, group: &str, topic: &str) -> Vec<serde_json::Value> {
-    let text = printed(folder, &["queues", group, "--output", "json"]);
+    let text = folder.printed(&["queues", group, "--output", "json"]);
     let queues = text.lines().map(serde_json::from_str);
     let queues = queues.map(|queue: Result<serde_json::Value, _>| queue.expect("JSON"));
     queues.filter(|queue| queue["topic"] == topic).collect()
@@ -197,7 +174,7 @@ fn drain_of_a_queue_is_found_however_its_id_is_written() {
     let queues = queues_of(&folder, "ledger-group", "ledger");
     let queue = queues[0]["queue"].as_str().expect("its name");
     let queue = queue.replace(':', ":00");
-    let text = printed(&folder, &["drain", "ledger-group", "--queue", &queue]);
+    let text = folder.printed(&["drain", "ledger-group", "--queue", &queue]);
     assert!(text.contains(&format!("drained queue {queue}")), "{text}");
 }
 
@@ -217,7 +194,7 @@ fn drain_that_is_turned_into_a_pause_has_no_end_to_wait_for() {
     command.args(["drain", "hung-group", "--timeout", "1h"]);
     let mut drain = HostProcess::spawn(command.current_dir(folder.path()));
     drain.wait_for_line("1 messages of the group are left", BOUND);
-    printed(&folder, &["pause", "hung-group"]);
+    folder.printed(&["pause", "hung-group"]);
     assert_eq!(drain.wait(BOUND).code(), Some(1), "{:?}", drain.lines());
     let text = drain.lines().join("\n");
     assert!(text.contains("it is paused now"), "{text}");
@@ -232,8 +209,8 @@ fn seek_goes_back_and_forward_and_skips_only_when_told_to() {
     host.wait_for_line("serving", BOUND);
     wait_for_deliveries(&host, 40);
     // Everything is finished, as far as the host knows.
-    printed(&folder, &["drain", "ledger-group"]);
-    printed(&folder, &["resume", "ledger-group"]);
+    folder.printed(&["drain", "ledger-group"]);
+    folder.printed(&["resume", "ledger-group"]);
     let queues = queues_of(&folder, "ledger-group", "ledger");
     let finished = |queue: &serde_json::Value| queue["finished_offset"].as_u64().expect("begun");
     let queue = queues.iter().max_by_key(|queue| finished(queue));
@@ -242,7 +219,7 @@ fn seek_goes_back_and_forward_and_skips_only_when_told_to() {
     assert!(end >= 10, "{end} messages");
 
     // Back to the oldest: all of the queue comes again, and nothing else.
-    let text = printed(&folder, &seek(queue, &["--min"]));
+    let text = folder.printed(&seek(queue, &["--min"]));
     let expected = format!("goes on at 0, from {end}: {end} messages come again");
     assert!(text.contains(&expected), "{text}");
     assert!(text.contains(&format!("--offset {end} --yes")), "{text}");
@@ -250,52 +227,46 @@ fn seek_goes_back_and_forward_and_skips_only_when_told_to() {
     wait_for_deliveries(&host, all);
 
     // Forward over what was not consumed: only with --yes.
-    printed(&folder, &["drain", "ledger-group"]);
-    let text = printed(
-        &folder,
-        &seek(queue, &["--offset", "2", "--output", "json"]),
-    );
+    folder.printed(&["drain", "ledger-group"]);
+    let text = folder.printed(&seek(queue, &["--offset", "2", "--output", "json"]));
     assert!(text.contains("\"to\":2,\"skipped\":0"), "{text}");
     wait_for_position(&folder, queue, 2);
     let left = end - 2;
-    let error = refused(&folder, &seek(queue, &["--max"]));
+    let error = folder.refused(&seek(queue, &["--max"]));
     let expected = format!("skips {left} messages of {queue}, which is at 2");
     assert!(
         error.contains(&expected) && error.contains("--yes"),
         "{error}"
     );
     wait_for_position(&folder, queue, 2);
-    let text = printed(&folder, &seek(queue, &["--max", "--yes"]));
+    let text = folder.printed(&seek(queue, &["--max", "--yes"]));
     assert!(
         text.contains(&format!("{left} messages are skipped")),
         "{text}"
     );
     wait_for_position(&folder, queue, end);
-    let text = printed(
-        &folder,
-        &seek(queue, &["--timestamp", "2020-01-01T00:00:00Z"]),
-    );
+    let text = folder.printed(&seek(queue, &["--timestamp", "2020-01-01T00:00:00Z"]));
     assert!(text.contains("goes on at 0"), "{text}");
     wait_for_position(&folder, queue, 0);
     let forth = end.to_string();
-    printed(&folder, &seek(queue, &["--offset", &forth, "--yes"]));
+    folder.printed(&seek(queue, &["--offset", &forth, "--yes"]));
     wait_for_position(&folder, queue, end);
     // It stayed paused all the while, and goes on where it was told to.
     assert_eq!(host.delivery_count(), all);
-    printed(&folder, &["resume", "ledger-group"]);
+    folder.printed(&["resume", "ledger-group"]);
     broker.send("ledger", (0..8).map(|number| format!("after{number}")));
     wait_for_deliveries(&host, all + 8);
     assert_eq!(host.delivery_count(), all + 8);
 
     let other = &["seek", "ledger-group", "ledger@mqlet:99", "--min"];
-    let error = refused(&folder, other);
+    let error = folder.refused(other);
     assert!(error.contains("is not ours"), "{error}");
-    let error = refused(&folder, &["seek", "shop", queue, "--min"]);
+    let error = folder.refused(&["seek", "shop", queue, "--min"]);
     assert!(error.contains("no group \"shop\""), "{error}");
-    let error = refused(&folder, &["seek", "ledger-group", "ledger", "--min"]);
+    let error = folder.refused(&["seek", "ledger-group", "ledger", "--min"]);
     assert!(error.contains("write topic@broker:id"), "{error}");
     for place in [&["--min", "--max"][..], &[], &["--offset", "-1"]] {
-        let output = mqlet(&folder, &seek(queue, place));
+        let output = folder.mqlet(&seek(queue, place));
         assert_eq!(output.status.code(), Some(2), "{place:?}");
     }
 }
@@ -324,7 +295,7 @@ fn a_default_place_that_is_too_long_costs_the_socket_and_not_the_host() {
     assert!(line.contains("the system allows 103"), "{line}");
     wait_for_deliveries(&host, 1);
     let socket = format!("{long}/control.sock");
-    let error = refused(&folder, &["groups", "--socket", &socket]);
+    let error = folder.refused(&["groups", "--socket", &socket]);
     assert!(error.contains("the system allows 103"), "{error}");
 }
 
@@ -352,26 +323,26 @@ fn plugin_that_does_not_load_is_explained() {
     host.wait_for_line("serving 1 plugin", BOUND);
     let text = wait_for_cause(&folder, "broken-group", "plugin-not-serving");
     assert!(text.contains("init"), "{text}");
-    assert!(printed(&folder, &["groups"]).contains("not-serving"));
+    assert!(folder.printed(&["groups"]).contains("not-serving"));
 }
 
 #[test]
 fn one_host_has_the_socket_and_a_dead_one_loses_it() {
     let broker = EmbeddedBroker::start();
     let folder = ledger(broker.namesrv_addr());
-    let error = refused(&folder, &["groups"]);
+    let error = folder.refused(&["groups"]);
     assert!(
         error.contains("no host runs at") && error.contains("control.sock"),
         "{error}"
     );
     let mut host = folder.run(&[]);
     host.wait_for_line("serving", BOUND);
-    let error = refused(&folder, &["run", "mqlet.toml"]);
+    let error = folder.refused(&["run", "mqlet.toml"]);
     assert!(error.contains("another host (process"), "{error}");
 
     host.kill();
     assert!(folder.path().join("state/control.sock").exists());
-    let error = refused(&folder, &["groups"]);
+    let error = folder.refused(&["groups"]);
     assert!(error.contains("no host runs at"), "{error}");
     let mut host = folder.run(&[]);
     host.wait_for_line("serving", BOUND);
@@ -426,7 +397,7 @@ fn what_is_no_request_harms_nobody() {
     // Silent connections take every place, and lose it in time.
     let silent: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
     eventually("an answer beside silent connections", BOUND, || {
-        let output = mqlet(&folder, &["groups"]);
+        let output = folder.mqlet(&["groups"]);
         output.status.success().then_some(())
     });
     drop(silent);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
 use end_to_end::eventually::eventually;
@@ -20,18 +20,8 @@ fn command(folder: &HostFolder, arguments: &[&str]) -> Command {
     command
 }
 
-fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
-    command(folder, arguments).output().expect("mqlet starts")
-}
-
-fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
 fn number(folder: &HostFolder) -> Option<u64> {
-    let text = printed(folder, &["plugins", "ledger", "--output", "json"]);
+    let text = folder.printed(&["plugins", "ledger", "--output", "json"]);
     let number = text.split("\"number\":").nth(1)?;
     number.split(',').next()?.parse().ok()
 }
@@ -122,7 +112,7 @@ fn command_that_comes_while_a_plugin_loads_has_the_word() {
     host.wait_for_line("warm-up", BOUND);
 
     let file = manifest(&folder, "ledger", "y");
-    printed(&folder, &["deploy", "ledger", &file]);
+    folder.printed(&["deploy", "ledger", &file]);
 
     host.wait_for_line("serving 1 plugin", BOUND);
     broker.send("ledger", ["one"]);
@@ -142,7 +132,7 @@ fn deployment_that_fails_or_hangs_leaves_the_old_revision_and_can_be_cancelled()
         ("orderly_succeed", "orderly"),
     ] {
         let file = manifest(&folder, guest, "x");
-        let output = mqlet(&folder, &["deploy", "ledger", &file]);
+        let output = folder.mqlet(&["deploy", "ledger", &file]);
         let error = String::from_utf8(output.stderr).expect("UTF-8");
         assert_eq!(output.status.code(), Some(1), "{guest}: {error}");
         assert!(error.contains(part), "{guest}: {error}");
@@ -156,18 +146,18 @@ fn deployment_that_fails_or_hangs_leaves_the_old_revision_and_can_be_cancelled()
     let hanging = hanging.stderr(std::process::Stdio::piped());
     let hanging = hanging.spawn().expect("mqlet starts");
     eventually("a deployment that warms up", BOUND, || {
-        let text = printed(&folder, &["plugins", "--output", "json"]);
+        let text = folder.printed(&["plugins", "--output", "json"]);
         text.contains("\"step\":\"warm-up\"").then_some(())
     });
     broker.send("ledger", ["two"]);
     wait_for_deliveries(&host, 2);
-    printed(&folder, &["cancel", "ledger"]);
+    folder.printed(&["cancel", "ledger"]);
     let output = hanging.wait_with_output().expect("it ends");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(error.contains("cancelled"), "{error}");
     // What hangs still holds no later deployment up for longer than its `init_time`.
     let file = manifest(&folder, "ledger", "next");
-    let text = printed(&folder, &["deploy", "ledger", &file]);
+    let text = folder.printed(&["deploy", "ledger", &file]);
     assert!(text.contains("serves revision 2"), "{text}");
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0), "an ordered end");
@@ -206,7 +196,7 @@ fn host_that_is_killed_at_any_step_of_a_deployment_serves_the_old_or_the_new_rev
         broker.send("ledger", (sent..sent + 50).map(|n| n.to_string()));
         sent += 50;
         wait_for_deliveries(&host, 50);
-        printed(&folder, &["history", "--verify"]);
+        folder.printed(&["history", "--verify"]);
     }
     seen.extend(host.deliveries().into_iter().map(|one| one.body));
     seen.sort();
@@ -238,7 +228,7 @@ fn orderly_canary_has_whole_queues_and_gives_them_back_when_it_fails() {
     ];
     let mut arguments = vec!["deploy", "ordered", component];
     arguments.extend(trial);
-    printed(&folder, &arguments);
+    folder.printed(&arguments);
     broker.send("ordered", ["one", "two"]);
     wait_for_deliveries(&host, 2);
 
@@ -247,19 +237,19 @@ fn orderly_canary_has_whole_queues_and_gives_them_back_when_it_fails() {
     broker.send("ordered", ["three"]);
 
     eventually("the failure", BOUND, || {
-        let text = printed(&folder, &["plugins", "--output", "json"]);
+        let text = folder.printed(&["plugins", "--output", "json"]);
         text.contains("\"worse\":1").then_some(())
     });
     wait_until_finished(&folder);
-    printed(&folder, &["promote", "ordered"]);
-    let text = printed(&folder, &["plugins", "ordered"]);
+    folder.printed(&["promote", "ordered"]);
+    let text = folder.printed(&["plugins", "ordered"]);
     assert!(text.contains("serves revision 2"), "{text}");
 }
 
 /// Nothing fetched is left.
 fn wait_until_finished(folder: &HostFolder) {
     eventually("nothing to be left", BOUND, || {
-        let text = printed(folder, &["groups", "--output", "json"]);
+        let text = folder.printed(&["groups", "--output", "json"]);
         text.contains("\"cached_messages\":0,").then_some(())
     });
 }
@@ -319,11 +309,11 @@ fn api_answers_whoever_has_the_token_as_the_socket_does() {
             "{answer}"
         );
     }
-    let error = mqlet(&folder, &["check", "mqlet.toml"]);
+    let error = folder.mqlet(&["check", "mqlet.toml"]);
     assert!(error.status.success(), "{error:?}");
     let config = folder.path().join("mqlet.toml");
     let text = fs::read_to_string(&config).expect("readable");
     fs::write(&config, text.replace(&address, "0.0.0.0:9")).expect("written");
-    let refused = mqlet(&folder, &["check", "mqlet.toml"]);
+    let refused = folder.mqlet(&["check", "mqlet.toml"]);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
 }

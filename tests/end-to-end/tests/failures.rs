@@ -1,23 +1,8 @@
 //! What an operator is told of calls that failed.
 
-use std::process::{Command, Output};
-
 use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
 use end_to_end::host_folder::HostFolder;
-use end_to_end::workspace;
 use guest_artifacts::path;
-
-fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(workspace::mqlet());
-    command.args(arguments).current_dir(folder.path());
-    command.output().expect("mqlet starts")
-}
-
-fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
 
 #[test]
 fn failed_calls_are_listed_with_everything_known_and_nothing_harmful() {
@@ -32,7 +17,7 @@ fn failed_calls_are_listed_with_everything_known_and_nothing_harmful() {
     let mut host = folder.run(&[]);
     host.wait_for_line("\"isolated\":true", BOUND);
 
-    let json = printed(&folder, &["failures", "told", "--output", "json"]);
+    let json = folder.printed(&["failures", "told", "--output", "json"]);
     let records: Vec<serde_json::Value> = json
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -62,19 +47,16 @@ fn failed_calls_are_listed_with_everything_known_and_nothing_harmful() {
     let id = alone["failed_messages"][0]["message_id"].as_str();
     assert_eq!(id, batch["failed_messages"][1]["message_id"].as_str());
 
-    let text = printed(&folder, &["failures"]);
+    let text = folder.printed(&["failures"]);
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     assert!(text.contains("\\u{1b}]0;yours\\u{7}gone"), "{text}");
     assert!(
         text.contains("tried alone after its batch failed"),
         "{text}"
     );
-    let newest = printed(
-        &folder,
-        &["failures", "told", "--newest", "1", "--output", "json"],
-    );
+    let newest = folder.printed(&["failures", "told", "--newest", "1", "--output", "json"]);
     assert_eq!(newest.lines().count(), 1);
-    let other = mqlet(&folder, &["failures", "shop"]);
+    let other = folder.mqlet(&["failures", "shop"]);
     assert_eq!(other.status.code(), Some(1));
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0));

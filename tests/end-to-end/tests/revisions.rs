@@ -3,39 +3,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
 use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::host_process::HostProcess;
-use end_to_end::workspace;
 use guest_artifacts::path;
 
 const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
 
-fn mqlet(folder: &HostFolder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(workspace::mqlet());
-    command.args(arguments).current_dir(folder.path());
-    command.output().expect("mqlet starts")
-}
-
-fn printed(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-fn refused(folder: &HostFolder, arguments: &[&str]) -> String {
-    let output = mqlet(folder, arguments);
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stderr).expect("UTF-8")
-}
-
 /// The number of the revision that serves.
 fn number(folder: &HostFolder) -> Option<u64> {
     // It may have no such plugin, yet.
-    let output = mqlet(folder, &["plugins", "ledger", "--output", "json"]);
+    let output = folder.mqlet(&["plugins", "ledger", "--output", "json"]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let number = text.split("\"number\":").nth(1)?;
     number.split(',').next()?.parse().ok()
@@ -93,7 +73,7 @@ fn manifests_that_come_change_break_and_go_are_followed() {
     // What is broken changes nothing, and the listing says why.
     fs::write(&file, "name = \"ledger\"\n").expect("written");
     eventually("the problem", BOUND, || {
-        let text = printed(&folder, &["plugins"]);
+        let text = folder.printed(&["plugins"]);
         text.contains("consumer_group").then_some(())
     });
     replace(&file, &manifest(Path::new("no-such.wasm"), "two"));
@@ -113,8 +93,15 @@ fn manifests_that_come_change_break_and_go_are_followed() {
     let (first, second) = text.split_at(text.find("[settings]").expect("there"));
     let mut written = fs::File::create(&file).expect("opened");
     std::io::Write::write_all(&mut written, first.as_bytes()).expect("written");
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    // Whoever has seen another file that came later has seen the half.
+    let later = folder.path().join("plugins/later.toml");
+    fs::write(&later, "name = 1\n").expect("written");
+    eventually("a look at the folder", BOUND, || {
+        let mut lines = host.lines().into_iter();
+        lines.any(|line| line.contains("later.toml")).then_some(())
+    });
     assert_eq!(number(&folder), Some(2), "half a manifest is none");
+    fs::remove_file(later).expect("removed");
     std::io::Write::write_all(&mut written, second.as_bytes()).expect("written");
     drop(written);
     wait_for_number(&folder, 3);
@@ -136,7 +123,7 @@ fn manifests_that_come_change_break_and_go_are_followed() {
     };
     let mapped = |wanted: &str| {
         eventually("the config map's plugin", BOUND, || {
-            let output = mqlet(&folder, &["plugins", "mapped", "--output", "json"]);
+            let output = folder.mqlet(&["plugins", "mapped", "--output", "json"]);
             let text = String::from_utf8(output.stdout).expect("UTF-8");
             text.contains(wanted).then_some(())
         });
@@ -151,7 +138,7 @@ fn manifests_that_come_change_break_and_go_are_followed() {
 
     fs::remove_file(&file).expect("removed");
     eventually("the plugin to leave", BOUND, || {
-        let groups = printed(&folder, &["groups"]);
+        let groups = folder.printed(&["groups"]);
         (!groups.contains("ledger-group")).then_some(())
     });
     // The last one does not go because a disk is not there.
@@ -163,9 +150,9 @@ fn manifests_that_come_change_break_and_go_are_followed() {
             .any(|line| line.contains("holds no manifest any more"))
             .then_some(())
     });
-    assert!(printed(&folder, &["groups"]).contains("map-group"));
-    printed(&folder, &["remove", "mapped"]);
-    assert!(!printed(&folder, &["groups"]).contains("map-group"));
+    assert!(folder.printed(&["groups"]).contains("map-group"));
+    folder.printed(&["remove", "mapped"]);
+    assert!(!folder.printed(&["groups"]).contains("map-group"));
 }
 
 #[test]
@@ -177,36 +164,36 @@ fn commands_deploy_roll_back_and_remove_and_the_ledger_knows() {
     fs::write(&other, manifest(&path("ledger"), "two")).expect("written");
     let other = other.to_str().expect("UTF-8");
 
-    let text = printed(&folder, &["deploy", "ledger", other, "--expect", "1"]);
+    let text = folder.printed(&["deploy", "ledger", other, "--expect", "1"]);
     assert!(text.contains("serves revision 2"), "{text}");
     assert!(text.contains("fetch") && text.contains("warm-up"), "{text}");
     assert!(text.contains("not as its manifest says, by user"), "{text}");
-    let error = refused(&folder, &["deploy", "ledger", other, "--expect", "1"]);
+    let error = folder.refused(&["deploy", "ledger", other, "--expect", "1"]);
     assert!(error.contains("serves revision 2, not 1"), "{error}");
-    let error = refused(&folder, &["deploy", "shop", other]);
+    let error = folder.refused(&["deploy", "shop", other]);
     assert!(error.contains("no plugin \"shop\""), "{error}");
     let bad = path("init_fails");
     let bad = bad.to_str().expect("UTF-8");
-    let error = refused(&folder, &["deploy", "ledger", bad]);
+    let error = folder.refused(&["deploy", "ledger", bad]);
     assert!(error.contains("init"), "{error}");
     assert_eq!(number(&folder), Some(2));
 
-    let text = printed(&folder, &["rollback", "ledger"]);
+    let text = folder.printed(&["rollback", "ledger"]);
     assert!(text.contains("serves revision 1"), "{text}");
     assert!(!text.contains("steps:"), "nothing was compiled: {text}");
-    printed(&folder, &["rollback", "ledger", "--to", "2"]);
-    let error = refused(&folder, &["rollback", "ledger", "--to", "9"]);
+    folder.printed(&["rollback", "ledger", "--to", "2"]);
+    let error = folder.refused(&["rollback", "ledger", "--to", "9"]);
     assert!(error.contains("revision 9"), "{error}");
-    let error = refused(&folder, &["promote", "ledger"]);
+    let error = folder.refused(&["promote", "ledger"]);
     assert!(error.contains("has no canary"), "{error}");
     broker.send("ledger", ["one"]);
     wait_for_deliveries(&host, 1);
-    let kept = printed(&folder, &["plugins", "ledger"]);
+    let kept = folder.printed(&["plugins", "ledger"]);
     assert!(kept.contains("warm") && kept.contains("serves"), "{kept}");
 
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0));
-    let history = printed(&folder, &["history", "--verify", "--output", "json"]);
+    let history = folder.printed(&["history", "--verify", "--output", "json"]);
     let switched = history
         .lines()
         .filter(|line| line.contains("\"what\":\"switched\""));
@@ -219,7 +206,7 @@ fn commands_deploy_roll_back_and_remove_and_the_ledger_knows() {
     let log = folder.path().join("state/ledger.log");
     let text = fs::read_to_string(&log).expect("a ledger");
     fs::write(&log, text.replacen("\"number\":2", "\"number\":3", 1)).expect("written");
-    let error = refused(&folder, &["history", "--verify"]);
+    let error = folder.refused(&["history", "--verify"]);
     assert!(error.contains("was changed"), "{error}");
 }
 
@@ -235,10 +222,7 @@ fn what_served_before_a_crash_serves_after_it_without_its_file() {
     let mut host = start(&folder);
     let other = folder.path().join("other.toml");
     fs::write(&other, manifest(&component, "two")).expect("written");
-    printed(
-        &folder,
-        &["deploy", "ledger", other.to_str().expect("UTF-8")],
-    );
+    folder.printed(&["deploy", "ledger", other.to_str().expect("UTF-8")]);
 
     host.kill();
     fs::remove_file(&other).expect("removed");
@@ -248,19 +232,19 @@ fn what_served_before_a_crash_serves_after_it_without_its_file() {
     assert_eq!(number(&folder), Some(2));
     broker.send("ledger", ["one"]);
     wait_for_deliveries(&host, 1);
-    printed(&folder, &["rollback", "ledger", "--to", "1"]);
+    folder.printed(&["rollback", "ledger", "--to", "1"]);
     broker.send("ledger", ["two"]);
     wait_for_deliveries(&host, 2);
 
     // Taken away by a command, it stays away until its manifest changes.
-    printed(&folder, &["remove", "ledger"]);
+    folder.printed(&["remove", "ledger"]);
     host.kill();
     let mut host = folder.run(&[]);
     host.wait_for_line("serving 0 plugins", BOUND);
-    assert!(!printed(&folder, &["groups"]).contains("ledger-group"));
+    assert!(!folder.printed(&["groups"]).contains("ledger-group"));
     replace(&file, &manifest(&path("ledger"), "three"));
     wait_for_number(&folder, 3);
-    assert!(printed(&folder, &["history", "--verify"]).contains("removed"));
+    assert!(folder.printed(&["history", "--verify"]).contains("removed"));
 }
 
 #[test]
@@ -272,7 +256,7 @@ fn revision_whose_calls_fail_is_taken_back_and_refused() {
     let mut host = start(&folder);
     let bad = path("trap_on");
     let bad = bad.to_str().expect("UTF-8");
-    printed(&folder, &["deploy", "ledger", bad]);
+    folder.printed(&["deploy", "ledger", bad]);
 
     broker.send("ledger", (0..40).map(|number| format!("trap{number}")));
 
@@ -284,17 +268,17 @@ fn revision_whose_calls_fail_is_taken_back_and_refused() {
         (bodies.len() >= 35).then_some(())
     });
     assert_eq!(number(&folder), Some(1));
-    let error = refused(&folder, &["deploy", "ledger", bad]);
+    let error = folder.refused(&["deploy", "ledger", bad]);
     assert!(error.contains("was taken back"), "{error}");
-    let kept = printed(&folder, &["plugins", "ledger"]);
+    let kept = folder.printed(&["plugins", "ledger"]);
     assert!(kept.contains("refused: its calls keep failing"), "{kept}");
     host.kill();
     // Of that a restart knows, too.
     let host = start(&folder);
     assert_eq!(number(&folder), Some(1));
-    let error = refused(&folder, &["deploy", "ledger", bad]);
+    let error = folder.refused(&["deploy", "ledger", bad]);
     assert!(error.contains("was taken back"), "{error}");
-    printed(&folder, &["deploy", "ledger", bad, "--again"]);
+    folder.printed(&["deploy", "ledger", bad, "--again"]);
     assert_eq!(number(&folder), Some(2));
     drop(host);
 }
@@ -319,7 +303,7 @@ fn canary_that_fails_one_message_of_a_hundred_is_aborted_and_a_good_one_promoted
     let canary = |component: &str| {
         let mut arguments = vec!["deploy", "ledger", component];
         arguments.extend(trial);
-        printed(&folder, &arguments)
+        folder.printed(&arguments)
     };
     let text = canary(bad);
     assert!(

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
@@ -15,7 +14,6 @@ use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::host_process::HostProcess;
 use end_to_end::ledger::Delivery;
-use end_to_end::workspace;
 use guest_artifacts::path;
 
 const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
@@ -42,14 +40,6 @@ fn manifest(kind: &str, component: &Path, setting: &str, more: &str) -> String {
          consumer_group = \"swapped-group\"\n[[subscription]]\ntopic = \"swapped\"\n\
          [settings]\nnumber = {setting:?}\n{more}\n{ALL_LINES}\n"
     )
-}
-
-fn mqlet(folder: &HostFolder, arguments: &[&str]) -> String {
-    let mut command = Command::new(workspace::mqlet());
-    let output = command.args(arguments).current_dir(folder.path()).output();
-    let output = output.expect("mqlet starts");
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 /// A member of the group, and the other revision it swaps to and fro with.
@@ -99,7 +89,7 @@ fn two_hundred_swaps(kind: &str, guest: &str, other: &str, more: &str) {
     // Both have queues before anything is swapped, and all there was is consumed.
     eventually("queues at both hosts", BOUND, || {
         let has_queues = |member: &Member| {
-            let queues = mqlet(&member.folder, &["queues", "--output", "json"]);
+            let queues = member.folder.printed(&["queues", "--output", "json"]);
             let ours = |line: &&str| {
                 line.contains("\"ours\":true") && line.contains("\"topic\":\"swapped\"")
             };
@@ -132,13 +122,13 @@ fn two_hundred_swaps(kind: &str, guest: &str, other: &str, more: &str) {
                     for swap in 0..SWAPS / 2 {
                         // A new revision, cold, and back to the one before, warm.
                         if swap % 2 == 1 {
-                            mqlet(&member.folder, &["rollback", "swapped"]);
+                            member.folder.printed(&["rollback", "swapped"]);
                             continue;
                         }
                         let text = manifest(kind, &path(other), &format!("{swap}"), more);
                         fs::write(second, text).expect("written");
                         let second = second.to_str().expect("UTF-8");
-                        mqlet(&member.folder, &["deploy", "swapped", second]);
+                        member.folder.printed(&["deploy", "swapped", second]);
                     }
                 })
             })
@@ -183,7 +173,9 @@ fn two_hundred_swaps(kind: &str, guest: &str, other: &str, more: &str) {
     for mut member in members {
         member.host.interrupt();
         assert_eq!(member.host.wait(BOUND).code(), Some(0), "an ordered end");
-        let history = mqlet(&member.folder, &["history", "--verify", "--output", "json"]);
+        let history = member
+            .folder
+            .printed(&["history", "--verify", "--output", "json"]);
         let switched = history
             .lines()
             .filter(|line| line.contains("\"what\":\"switched\""));
