@@ -2,10 +2,12 @@
 //! `drain` talk to a running host.
 //!
 //! A Unix socket for this user alone, speaking HTTP with JSON. `socket` owns the place in
-//! the file system, `http` the bytes, `server` the connections and their bounds, `routes`
+//! the file system, `http` the bytes, `accept` the connections and their bounds, `server` who
+//! asks, `api` the same over TCP for whoever has a token, `routes`
 //! what is answered, from the plain types of `answers`; `client` is the other side.
 //! `directory` says which tenants and plugins there are.
 
+mod accept;
 pub(crate) mod answers;
 mod api;
 pub(crate) mod client;

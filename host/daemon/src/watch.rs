@@ -55,7 +55,7 @@ impl Watch {
                 let _ = happened.try_send(());
             }
         })
-        .context("cannot watch files for changes; raise fs.inotify.max_user_watches, or start with --no-reload")?;
+        .context("cannot watch files for changes; raise fs.inotify.max_user_watches (mqlet dev: or start with --no-reload)")?;
         Ok(Self {
             watcher,
             paths,
@@ -86,7 +86,7 @@ impl Watch {
             };
             if target.is_dir() {
                 self.watcher.watch(target, mode).with_context(|| {
-                    format!("cannot watch {}; raise fs.inotify.max_user_watches, or start with --no-reload", target.display())
+                    format!("cannot watch {}; raise fs.inotify.max_user_watches (mqlet dev: or start with --no-reload)", target.display())
                 })?;
             }
         }

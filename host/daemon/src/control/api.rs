@@ -2,18 +2,16 @@
 //! one request a connection, with the same bounds.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tracing::{debug, warn};
 
+use super::accept::serve_each;
 use super::answers::ErrorAnswer;
 use super::directory::Directory;
-use super::http::{Answer, Request};
-use super::server::{ACCEPT_PAUSE, CONNECTIONS_MAX, DEPLOY_TIME_MAX, serve_request};
+use super::http::{Answer, HttpError, Request};
+use super::server::serve_request;
 use crate::config::{ApiConfig, ApiToken};
 
 /// Who asked, in listings and the ledger.
@@ -40,7 +38,10 @@ impl ApiServer {
         })?;
         let address = listener.local_addr().context("no address")?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, config.token.clone(), directory));
+        let token = config.token.clone();
+        tasks.spawn(serve_each(listener, "the API", move |stream| {
+            connection(stream, token.clone(), directory.clone())
+        }));
         Ok(Self {
             address,
             _tasks: tasks,
@@ -53,40 +54,12 @@ impl ApiServer {
     }
 }
 
-async fn serve(listener: TcpListener, token: ApiToken, directory: Directory) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Ended with this task.
-    let mut connections = JoinSet::new();
-    loop {
-        // Never closed.
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return;
-        };
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, token.clone(), directory.clone(), permit));
-            }
-            Err(error) => {
-                warn!(target: "mqlet", "cannot accept a connection to the API: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
 async fn connection(
     mut stream: TcpStream,
     token: ApiToken,
     directory: Directory,
-    _permit: OwnedSemaphorePermit,
-) {
-    let served = serve_request(&mut stream, |request| asker(request, &token), &directory);
-    match tokio::time::timeout(DEPLOY_TIME_MAX, served).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(target: "mqlet", "API: {error}"),
-        Err(_) => debug!(target: "mqlet", "API: a request took too long"),
-    }
+) -> Result<(), HttpError> {
+    serve_request(&mut stream, |request| asker(request, &token), &directory).await
 }
 
 fn asker(request: &Request, token: &ApiToken) -> Result<String, Answer> {

@@ -1,32 +1,24 @@
-//! The control socket's connections: how many, how long, and who asks.
+//! The control socket's connections: who asks, and what of a request may take how long.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
-use tracing::{debug, warn};
 
+use super::accept::serve_each;
 use super::answers::ErrorAnswer;
 use super::directory::Directory;
 use super::http::{self, Answer, HttpError, Request};
 use super::routes;
 use super::socket::{ControlSocket, SocketError};
 
-/// Connections served at once; others wait to be accepted.
-pub(super) const CONNECTIONS_MAX: usize = 16;
-/// From accept to the last byte of the answer; a deployment takes as long as compiling
-/// and `init` do.
+/// To read a request, to find its answer (but a deployment takes as long as compiling and
+/// `init` do), and to write it: each.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
-/// From accept to the last byte of a deployment's answer.
-pub(super) const DEPLOY_TIME_MAX: Duration = super::client::DEPLOY_TIME_MAX;
 /// Told to any other user.
 const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
-/// After the system refused a connection (no file handle left).
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves until it is dropped; the socket goes with it.
 #[derive(Debug)]
@@ -43,7 +35,9 @@ impl ControlServer {
     pub(crate) fn start(path: &Path, directory: Directory) -> Result<Self, SocketError> {
         let (socket, listener) = ControlSocket::bind(path)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, directory));
+        tasks.spawn(serve_each(listener, "the control socket", move |stream| {
+            connection(stream, directory.clone())
+        }));
         Ok(Self {
             socket,
             _tasks: tasks,
@@ -56,36 +50,9 @@ impl ControlServer {
     }
 }
 
-async fn serve(listener: UnixListener, directory: Directory) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Ended with this task.
-    let mut connections = JoinSet::new();
-    loop {
-        // Never closed.
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return;
-        };
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, directory.clone(), permit));
-            }
-            Err(error) => {
-                warn!(target: "mqlet", "cannot accept a connection to the control socket: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn connection(mut stream: UnixStream, directory: Directory, _permit: OwnedSemaphorePermit) {
+async fn connection(mut stream: UnixStream, directory: Directory) -> Result<(), HttpError> {
     let asker = asker(&stream);
-    let served = serve_one(&mut stream, asker, &directory);
-    match tokio::time::timeout(DEPLOY_TIME_MAX, served).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(target: "mqlet", "control socket: {error}"),
-        Err(_) => debug!(target: "mqlet", "control socket: a request took too long"),
-    }
+    serve_one(&mut stream, asker, &directory).await
 }
 
 /// Reads a request and answers it. Those who have no say here are refused unread: they are
