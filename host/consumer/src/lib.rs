@@ -37,6 +37,7 @@
 
 pub mod client;
 pub mod config;
+mod failure_reason;
 mod group;
 pub mod listener;
 pub mod pull_task;
@@ -87,6 +88,7 @@ mod transcripts;
 pub use client::{Client, GroupId, SendId, SubscribeError};
 pub use config::{BroadcastRetry, ClientConfig, ConsumeFromWhere, GroupConfig, OffsetBeyondEnd};
 pub use event::Event;
+pub use failure_reason::FailureReason;
 pub use offset::{SeekError, SeekFailure, SeekForward, SeekId, SeekTo, Sought};
 pub use pause::{PauseError, PauseKind, PauseScope};
 pub use request::{

@@ -18,6 +18,8 @@ use std::time::Duration;
 use protocol::MessageQueue;
 use protocol::message::{Message, MessageBatch};
 
+use crate::failure_reason::FailureReason;
+
 /// Names one consume request of one client. Never used twice, so a result that
 /// comes after its queue was released finds nothing to update.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -139,8 +141,8 @@ pub enum ConsumeResult {
     /// request got an answer: as `ReconsumeLater` without a delay level, in order as
     /// `SuspendCurrentQueueAMoment` without a time. RocketMQ: a listener that throws.
     Failed {
-        /// Why, for people.
-        reason: Arc<str>,
+        /// Why.
+        reason: FailureReason,
     },
     /// The call was killed or never begun because the host stops, the queue is gone or
     /// the revision was replaced: nothing happened, no attempt is counted.
@@ -199,10 +201,16 @@ pub enum MessageOutcome {
         /// `None`: the broker's schedule, 3 + attempts.
         delay_level: Option<i32>,
     },
+    /// The listener broke on this message: as `ReconsumeLater` without a delay level, and
+    /// its dead letter says why once attempts run out.
+    Failed {
+        /// Why.
+        reason: FailureReason,
+    },
     /// Straight to the dead letters.
     DeadLetter {
         /// For people; kept with the message.
-        reason: Arc<str>,
+        reason: FailureReason,
     },
     /// As [`ConsumeResult::NotFinished`], for this message alone.
     NotFinished,

@@ -24,6 +24,7 @@ use protocol::{Instant, topic};
 use crate::client::{Client, Purpose};
 use crate::epoch::{Epoch, EpochTable};
 use crate::event::{Event, SendBackRoute};
+use crate::failure_reason::FailureReason;
 use crate::heartbeat::CLIENT_INNER_PRODUCER_GROUP;
 use crate::planted_bugs::PlantedBug;
 use crate::process_queue::FailedMessage;
@@ -36,6 +37,8 @@ use crate::timers::{LOCAL_RETRY, Timer, timeout};
 const MQLET_REASON: &str = "MQLET_REASON";
 /// A longer reason is cut: all properties together have 32 KiB.
 const REASON_BYTES_MAX: usize = 1024;
+/// Brokers refuse more. RocketMQ: `MessageDecoder#MAX_PROPERTIES_LENGTH`, a short.
+const PROPERTIES_BYTES_MAX: usize = 32_767;
 /// RocketMQ's first delay level for a retry, 10 s.
 const FIRST_RETRY_LEVEL: u32 = 3;
 
@@ -43,12 +46,52 @@ const FIRST_RETRY_LEVEL: u32 = 3;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Again, after a while. −1: a dead letter; 0: the broker's schedule.
-    Later { delay_level: i32 },
+    Later {
+        delay_level: i32,
+        /// What broke on it, if that is why.
+        failure: Option<FailureReason>,
+    },
     /// Never again.
-    DeadLetter { reason: Arc<str> },
+    DeadLetter { reason: FailureReason },
 }
 
 impl Verdict {
+    pub(crate) fn later(delay_level: i32) -> Self {
+        Self::Later {
+            delay_level,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn broke(failure: &FailureReason) -> Self {
+        Self::Later {
+            delay_level: 0,
+            failure: Some(failure.clone()),
+        }
+    }
+
+    /// The last attempt of a message that broke its listener: the broker would make the
+    /// same dead letter of it, but without a word of what happened.
+    fn at_the_end(self, tried: u32, max_reconsume_times: Option<u32>) -> Self {
+        match (self, max_reconsume_times) {
+            (
+                Self::Later {
+                    failure: Some(failure),
+                    delay_level: 0,
+                },
+                Some(max),
+            ) if tried >= max => {
+                let text =
+                    format!("max_reconsume_times = {max} is reached; the last attempt: {failure}");
+                let reason = FailureReason::from(text);
+                Self::DeadLetter {
+                    reason: reason.with_properties(failure.properties().into()),
+                }
+            }
+            (verdict, _) => verdict,
+        }
+    }
+
     /// Of a message that no listener can have.
     pub(crate) fn of_fault(fault: MessageFault) -> Self {
         match fault {
@@ -59,7 +102,7 @@ impl Verdict {
                 reason: fault.to_string().into(),
             },
             // What we have is not what the broker has: its own copy is kept.
-            _ => Self::Later { delay_level: -1 },
+            _ => Self::later(-1),
         }
     }
 }
@@ -113,7 +156,7 @@ impl SendBack {
     /// What has made a dead letter of a message that was to come again: the broker
     /// compares so itself. RocketMQ: `AbstractSendMessageProcessor#consumerSendMsgBack`.
     fn dead_letter(&self, max_reconsume_times: Option<u32>) -> Option<Arc<str>> {
-        let Verdict::Later { delay_level } = self.verdict else {
+        let Verdict::Later { delay_level, .. } = self.verdict else {
             return None;
         };
         if delay_level < 0 {
@@ -125,11 +168,16 @@ impl SendBack {
 
     /// Attempts before the one that failed.
     fn tried(&self) -> u32 {
-        self.message
-            .batch
-            .message(self.message.batch_index)
-            .reconsume_times()
-            .saturating_add(self.message.local_reconsume_times)
+        self.message.tried()
+    }
+}
+
+impl FailedMessage {
+    /// Attempts before the one that failed.
+    fn tried(&self) -> u32 {
+        let message = self.batch.message(self.batch_index);
+        let at_the_broker = message.reconsume_times();
+        at_the_broker.saturating_add(self.local_reconsume_times)
     }
 }
 
@@ -148,6 +196,11 @@ impl Client {
             return;
         };
         group.send_backs += 1;
+        let max = group.config.max_reconsume_times();
+        let verdict = match message.fault() {
+            None => verdict.at_the_end(message.tried(), max),
+            Some(_) => verdict,
+        };
         let way = match verdict {
             Verdict::Later { .. } => Way::SendBack,
             Verdict::DeadLetter { .. } => Way::Publish,
@@ -212,7 +265,7 @@ impl Client {
             broker_name: Arc::clone(&queue.queue.broker_name),
             commit_log_offset: message.commit_log_offset(),
             delay_level: match back.verdict {
-                Verdict::Later { delay_level } => delay_level,
+                Verdict::Later { delay_level, .. } => delay_level,
                 Verdict::DeadLetter { .. } => -1,
             },
             message_id: message.message_id(),
@@ -300,28 +353,32 @@ impl Client {
             let consumer_group = Arc::clone(&group.name);
             let queue = queue.queue.clone();
             let dead = back.dead_letter(group.config.max_reconsume_times());
-            self.events.push_back(match (dead, back.verdict) {
-                (Some(reason), _) | (None, Verdict::DeadLetter { reason }) => Event::DeadLettered {
-                    consumer_group,
-                    queue,
+            let message_id = || {
+                let message = &back.message;
+                message.batch.message(message.batch_index).message_id()
+            };
+            let dead_lettered = |reason| Event::DeadLettered {
+                consumer_group: Arc::clone(&consumer_group),
+                queue: queue.clone(),
+                offset,
+                message_id: message_id(),
+                reason,
+            };
+            let event = match (dead, &back.verdict) {
+                (Some(reason), _) => dead_lettered(reason),
+                (None, Verdict::DeadLetter { reason }) => dead_lettered(Arc::clone(reason.text())),
+                (None, Verdict::Later { delay_level, .. }) => Event::SentBack {
+                    consumer_group: Arc::clone(&consumer_group),
+                    queue: queue.clone(),
                     offset,
-                    message_id: {
-                        let message = &back.message;
-                        message.batch.message(message.batch_index).message_id()
-                    },
-                    reason,
-                },
-                (None, Verdict::Later { delay_level }) => Event::SentBack {
-                    consumer_group,
-                    queue,
-                    offset,
-                    delay_level,
+                    delay_level: *delay_level,
                     route: match back.way {
                         Way::SendBack => SendBackRoute::SendBack,
                         Way::Publish => SendBackRoute::Published,
                     },
                 },
-            });
+            };
+            self.events.push_back(event);
         }
         self.give_memory_back(back.group, held);
         self.finished(back.queue, now);
@@ -421,7 +478,7 @@ fn retry_message(
     let tried = back.tried();
     let dead = match back.verdict {
         Verdict::DeadLetter { .. } => true,
-        Verdict::Later { delay_level } => delay_level < 0,
+        Verdict::Later { delay_level, .. } => delay_level < 0,
     };
     let max = if dead {
         Some(tried)
@@ -429,7 +486,7 @@ fn retry_message(
         max_reconsume_times
     };
     let level = match back.verdict {
-        Verdict::Later { delay_level } if delay_level > 0 => {
+        Verdict::Later { delay_level, .. } if delay_level > 0 => {
             u32::try_from(delay_level).unwrap_or(FIRST_RETRY_LEVEL)
         }
         _ => FIRST_RETRY_LEVEL.saturating_add(tried),
@@ -449,12 +506,21 @@ fn retry_message(
     all.set(properties::DELAY_TIME_LEVEL, level.to_string());
     all.remove(properties::TRANSACTION_PREPARED);
     if let Verdict::DeadLetter { reason } = &back.verdict {
-        let reason = readable(reason);
-        if !reason.is_empty() {
-            all.set(MQLET_REASON, reason);
+        let text = readable(reason.text());
+        if !text.is_empty() {
+            all.set(MQLET_REASON, text);
         }
         for (name, value) in dead_letter_properties {
             all.set(name.as_str(), value.as_str());
+        }
+        let mut room = PROPERTIES_BYTES_MAX.saturating_sub(all.encode().len());
+        for (name, value) in reason.properties() {
+            let value = readable(value);
+            let bytes = name.len() + value.len() + 2;
+            if bytes <= room {
+                room -= bytes;
+                all.set(name.as_str(), value);
+            }
         }
     }
     let encoded = String::from_utf8_lossy(&all.encode()).into_owned();

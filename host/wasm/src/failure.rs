@@ -9,13 +9,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use consumer::FailureReason;
 use protocol::{MessageQueue, QueueOffset};
 
 use crate::event::LogLine;
 use crate::limits::Limits;
+use crate::log_lines::cut;
+use crate::plugin::PluginConfig;
 
 /// Messages named in one failure record.
 pub const FAILED_MESSAGES_MAX: usize = 64;
+/// A back-trace, or log lines, in a dead letter; all its properties together have 32 KiB.
+const PROPERTY_BYTES_MAX: usize = 1024;
 
 /// What was running.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -171,6 +176,40 @@ impl FailureRecord {
         let messages = self.failed_messages.iter();
         let messages = messages.map(|message| message.message_id.len() + 40);
         size_of::<Self>() + frames.chain(lines).chain(messages).sum::<usize>()
+    }
+}
+
+/// What the dead letters of a plugin say of it, beside its name.
+pub(crate) fn dead_letter_properties(plugin: &PluginConfig) -> Vec<(String, String)> {
+    let texts = [
+        ("MQLET_REVISION", &plugin.revision),
+        ("MQLET_COMPONENT", &plugin.component),
+    ];
+    let known = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    known
+        .map(|(name, text)| (name.to_owned(), text.to_string()))
+        .collect()
+}
+
+/// What a dead letter says when its last attempt was this.
+impl From<&FailureRecord> for FailureReason {
+    fn from(record: &FailureRecord) -> Self {
+        let property = |name: &str, value: String| (name.to_owned(), value);
+        let mut properties = vec![
+            property("MQLET_REVISION", record.revision.to_string()),
+            property("MQLET_COMPONENT", record.component.to_string()),
+            property("MQLET_FAILURE", record.kind.name().to_owned()),
+        ];
+        let lines = record.last_log_lines.iter().map(|line| &*line.text);
+        for (name, text) in [
+            ("MQLET_BACKTRACE", record.backtrace.join(" < ")),
+            ("MQLET_LOG", lines.collect::<Vec<_>>().join(" | ")),
+        ] {
+            if !text.is_empty() {
+                properties.push(property(name, cut(&text, PROPERTY_BYTES_MAX).0.to_owned()));
+            }
+        }
+        Self::from(record.kind.to_string()).with_properties(properties.into())
     }
 }
 

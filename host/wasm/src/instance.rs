@@ -325,7 +325,8 @@ impl Instance {
             Listener::Concurrent(guest) => {
                 let guest = guest.call_consume_message(store, records, data, context);
                 let answer = guarded(slot, &clock, guest).await;
-                answer.map(|answer| outcome::concurrently(answer, records.len()))
+                let said_by = &self.store.data().plugin.dead_letter_properties;
+                answer.map(|answer| outcome::concurrently(answer, records.len(), said_by))
             }
             Listener::Orderly(guest) => {
                 let guest = guest.call_consume_message(store, records, data, context);

@@ -138,7 +138,9 @@ pub(crate) fn finishes(status: &Status) -> bool {
         Status::Concurrently(ConcurrentlyStatus::Each(outcomes)) => {
             outcomes.iter().any(|outcome| match outcome {
                 MessageOutcome::Done | MessageOutcome::DeadLetter { .. } => true,
-                MessageOutcome::ReconsumeLater { .. } | MessageOutcome::NotFinished => false,
+                MessageOutcome::ReconsumeLater { .. }
+                | MessageOutcome::Failed { .. }
+                | MessageOutcome::NotFinished => false,
             })
         }
         Status::Orderly(status) => match status {

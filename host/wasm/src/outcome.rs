@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use consumer::FailureReason;
 use consumer::listener::{ConcurrentlyStatus, ConsumeResult, MessageOutcome, OrderlyStatus};
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -51,7 +52,11 @@ pub(crate) struct Answer {
 }
 
 /// What a concurrent listener's answer means for its messages.
-pub(crate) fn concurrently(answer: Result<wit::ConsumeStatus, String>, messages: usize) -> Answer {
+pub(crate) fn concurrently(
+    answer: Result<wit::ConsumeStatus, String>,
+    messages: usize,
+    said_by: &Arc<[(String, String)]>,
+) -> Answer {
     let count = u32::try_from(messages).unwrap_or(u32::MAX);
     let mut problem = None;
     let mut error = None;
@@ -82,7 +87,11 @@ pub(crate) fn concurrently(answer: Result<wit::ConsumeStatus, String>, messages:
                     messages: count,
                 });
             }
-            let mut outcomes: Vec<_> = outcomes.into_iter().take(messages).map(outcome).collect();
+            let mut outcomes: Vec<_> = outcomes
+                .into_iter()
+                .take(messages)
+                .map(|one| outcome(one, said_by))
+                .collect();
             outcomes.resize(
                 messages,
                 MessageOutcome::ReconsumeLater { delay_level: None },
@@ -138,14 +147,15 @@ pub(crate) fn orderly(answer: Result<orderly::ConsumeStatus, String>, auto_commi
     }
 }
 
-fn outcome(outcome: wit::Outcome) -> MessageOutcome {
+fn outcome(outcome: wit::Outcome, said_by: &Arc<[(String, String)]>) -> MessageOutcome {
     match outcome {
         wit::Outcome::Done => MessageOutcome::Done,
         wit::Outcome::ReconsumeLater(level) => MessageOutcome::ReconsumeLater {
             delay_level: level.map(delay_level),
         },
         wit::Outcome::DeadLetter(reason) => MessageOutcome::DeadLetter {
-            reason: Arc::from(cut(&reason, REASON_BYTES_MAX).0),
+            reason: FailureReason::from(cut(&reason, REASON_BYTES_MAX).0)
+                .with_properties(Arc::clone(said_by)),
         },
     }
 }

@@ -8,6 +8,7 @@ use consumer::publish::MessageProducer;
 
 use crate::component::ListenerKind;
 use crate::event::{Event, Observer};
+use crate::failure;
 use crate::grants::Grants;
 use crate::http::{HttpClient, HttpConfig};
 use crate::key_value::KeyValueStore;
@@ -72,6 +73,8 @@ pub(crate) struct Plugin {
     pub(crate) config: PluginConfig,
     /// Those of the configuration, for failure records.
     pub(crate) limits: Arc<Limits>,
+    /// What its dead letters say of it.
+    pub(crate) dead_letter_properties: Arc<[(String, String)]>,
     pub(crate) producer: Arc<dyn MessageProducer>,
     pub(crate) line_rate: Rate,
     pub(crate) send_rate: Option<Rate>,
@@ -94,6 +97,7 @@ impl Plugin {
             line_rate: Rate::new(config.limits.log_lines_per_second),
             send_rate: send_rate.map(Rate::new),
             limits: Arc::new(config.limits.clone()),
+            dead_letter_properties: failure::dead_letter_properties(&config).into(),
             usage: config.tenant.usage_of(&config.plugin),
             config,
             producer,

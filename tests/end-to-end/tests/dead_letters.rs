@@ -44,3 +44,40 @@ fn plugin_reads_the_dead_letters_of_another_group_and_sends_them_again() {
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0), "an ordered end");
 }
+
+#[test]
+fn dead_letter_of_a_message_that_breaks_its_plugin_says_how() {
+    let broker = EmbeddedBroker::start();
+    broker.send("told", ["print the last words", "trap"]);
+    let folder = HostFolder::new(broker.namesrv_addr(), "").with_plugin(
+        "told",
+        &path("as_told"),
+        "[consume]\nmax_reconsume_times = 1",
+    );
+    let reader = format!(
+        "name = \"reader\"\ncomponent = {:?}\nconsumer_group = \"reader-group\"\n\
+         consume_from_where = \"first_offset\"\n[[subscription]]\n\
+         topic = \"%DLQ%told-group\"\n[settings]\nmisbehave = \"show-properties\"\n",
+        path("hostile")
+    );
+    let file = folder.path().join("plugins/reader.toml");
+    fs::write(file, reader).expect("a folder of ours");
+
+    let mut host = folder.run(&[]);
+
+    let line = host.wait_for_line("properties[", BOUND);
+    for part in [
+        "MQLET_REASON=max_reconsume_times = 1 is reached; the last attempt: trap: ",
+        "MQLET_PLUGIN=told;",
+        "MQLET_REVISION=",
+        "MQLET_COMPONENT=",
+        "MQLET_FAILURE=trap;",
+        "MQLET_BACKTRACE=",
+        "MQLET_LOG=",
+        "RECONSUME_TIME=2;",
+    ] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+    host.interrupt();
+    assert_eq!(host.wait(BOUND).code(), Some(0));
+}

@@ -62,6 +62,15 @@ impl Guest for Listener {
         context: BatchContext,
     ) -> Result<ConsumeStatus, String> {
         let (word, argument) = WORD.get().ok_or("init was not called")?;
+        // What others left in the properties.
+        if word == "show-properties" {
+            for message in &messages {
+                let properties = guests::text(bytes!(data, message.properties));
+                let line = properties.replace('\u{1}', "=").replace('\u{2}', ";");
+                log(Level::Info, "properties", &format!("properties[{line}]"));
+            }
+            return Ok(ConsumeStatus::ConsumeSuccess(None));
+        }
         if word.is_empty() {
             let entries: Vec<String> = messages
                 .iter()

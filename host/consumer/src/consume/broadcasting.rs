@@ -106,8 +106,8 @@ impl Client {
 
 fn fate(retry: BroadcastRetry, tried: u32, max: Option<u32>, verdict: &Verdict) -> Fate {
     let delay_level = match verdict {
-        Verdict::DeadLetter { reason } => return Fate::Dropped(Arc::clone(reason)),
-        Verdict::Later { delay_level } => *delay_level,
+        Verdict::DeadLetter { reason } => return Fate::Dropped(Arc::clone(reason.text())),
+        Verdict::Later { delay_level, .. } => *delay_level,
     };
     let Ok(level) = u32::try_from(delay_level) else {
         return Fate::Dropped("answered with delay level -1, no further attempt".into());
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn later(delay_level: i32) -> Verdict {
-        Verdict::Later { delay_level }
+        Verdict::later(delay_level)
     }
 
     #[test]

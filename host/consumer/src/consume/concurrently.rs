@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::consume::Call;
 use crate::epoch::Epoch;
 use crate::event::Event;
+use crate::failure_reason::FailureReason;
 use crate::listener::{ConcurrentlyStatus, ConsumeResult, MessageOutcome};
 use crate::planted_bugs::PlantedBug;
 use crate::process_queue::Fate;
@@ -23,6 +24,8 @@ enum Outcomes<'a> {
     NothingHappened,
     /// Messages before this index are done, the others come again.
     DoneUntil(u32, i32),
+    /// The call broke: every message comes again.
+    Broke(&'a FailureReason),
     Each(&'a [MessageOutcome]),
 }
 
@@ -43,7 +46,7 @@ impl<'a> Outcomes<'a> {
             ConsumeResult::Concurrently(ConcurrentlyStatus::ReconsumeLater { delay_level }) => {
                 Self::DoneUntil(0, delay_level.unwrap_or(0))
             }
-            ConsumeResult::Failed { .. } => Self::DoneUntil(0, 0),
+            ConsumeResult::Failed { reason } => Self::Broke(reason),
             ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes)) => {
                 let all = outcomes.len() >= messages as usize;
                 let done = |outcome| matches!(outcome, &MessageOutcome::Done);
@@ -63,7 +66,7 @@ impl<'a> Outcomes<'a> {
             Self::AllDone => Fate::Finished,
             Self::NothingHappened => Fate::Returned,
             Self::DoneUntil(done, _) if index < *done => Fate::Finished,
-            Self::DoneUntil(..) => Fate::Failed,
+            Self::DoneUntil(..) | Self::Broke(_) => Fate::Failed,
             Self::Each(outcomes) => match outcomes.get(index as usize) {
                 Some(MessageOutcome::Done) => Fate::Finished,
                 Some(MessageOutcome::NotFinished) => Fate::Returned,
@@ -75,19 +78,19 @@ impl<'a> Outcomes<'a> {
     /// What a failed message has coming.
     fn verdict(&self, index: u32) -> Verdict {
         match self {
-            Self::DoneUntil(_, delay_level) => Verdict::Later {
-                delay_level: *delay_level,
-            },
+            Self::DoneUntil(_, delay_level) => Verdict::later(*delay_level),
+            Self::Broke(reason) => Verdict::broke(reason),
             Self::Each(outcomes) => match outcomes.get(index as usize) {
                 Some(MessageOutcome::DeadLetter { reason }) => Verdict::DeadLetter {
-                    reason: Arc::clone(reason),
+                    reason: reason.clone(),
                 },
-                Some(MessageOutcome::ReconsumeLater { delay_level }) => Verdict::Later {
-                    delay_level: delay_level.unwrap_or(0),
-                },
-                _ => Verdict::Later { delay_level: 0 },
+                Some(MessageOutcome::ReconsumeLater { delay_level }) => {
+                    Verdict::later(delay_level.unwrap_or(0))
+                }
+                Some(MessageOutcome::Failed { reason }) => Verdict::broke(reason),
+                _ => Verdict::later(0),
             },
-            Self::AllDone | Self::NothingHappened => Verdict::Later { delay_level: 0 },
+            Self::AllDone | Self::NothingHappened => Verdict::later(0),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::consume::Call;
 use crate::epoch::Epoch;
 use crate::event::Event;
+use crate::failure_reason::FailureReason;
 use crate::group::{AssignedQueue, ConsumerGroup, Phase};
 use crate::listener::{ConsumeMode, ConsumeResult, OrderlyStatus};
 use crate::planted_bugs::PlantedBug;
@@ -246,9 +247,13 @@ impl Client {
         }
         let first_failed = (failed > 0).then(|| queue.process_queue.head()).flatten();
         self.note_row(call.queue, first_failed, now);
-        let reason = self.exhausted_reason(call.group);
+        let mut reason = FailureReason::from(self.exhausted_reason(call.group));
+        if let ConsumeResult::Failed { reason: last } = result {
+            let text = format!("{reason}; the last attempt: {last}");
+            reason = FailureReason::from(text).with_properties(last.properties().into());
+        }
         for message in exhausted.drain(..) {
-            let reason = Arc::clone(&reason);
+            let reason = reason.clone();
             self.message_failed(call.queue, message, Verdict::DeadLetter { reason }, now);
         }
         self.failed_messages = exhausted;

@@ -30,13 +30,14 @@ impl Client {
             return;
         };
         if let Some(reason) = back.dead_letter(group.config.max_reconsume_times()) {
+            let reason = reason.into();
             back.verdict = Verdict::DeadLetter { reason };
             back.way = Way::Publish;
             self.try_way(epoch, now);
             return;
         }
         let level = match back.verdict {
-            Verdict::Later { delay_level } => u32::try_from(delay_level).unwrap_or(0),
+            Verdict::Later { delay_level, .. } => u32::try_from(delay_level).unwrap_or(0),
             Verdict::DeadLetter { .. } => 0,
         };
         let after = DelayLevels::default().delay(level).unwrap_or(LOCAL_RETRY);

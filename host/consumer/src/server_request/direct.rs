@@ -270,6 +270,9 @@ fn outcome(result: &ConsumeResult) -> (CMResult, Option<String>) {
                 Some(MessageOutcome::DeadLetter { reason }) => {
                     (CMResult::Later, Some(format!("dead letter: {reason}")))
                 }
+                Some(MessageOutcome::Failed { reason }) => {
+                    (CMResult::ThrowException, Some(reason.to_string()))
+                }
                 Some(MessageOutcome::NotFinished) => not_finished(),
                 None => (CMResult::ReturnNull, None),
             },

@@ -64,6 +64,33 @@ fn a_dead_letter_carries_its_reason() {
 }
 
 #[test]
+fn the_last_attempt_that_broke_is_a_dead_letter_that_says_how() {
+    let (mut t, _) = pulling(group("T1").max_reconsume_times(1));
+    let message = |reconsume_times| {
+        let mut message = TestMessage::new("T1", u64::from(reconsume_times));
+        message.reconsume_times = reconsume_times;
+        message
+    };
+    let broke = || {
+        let reason = crate::FailureReason::from("trap: unreachable");
+        let long = ("MQLET_LOG".to_owned(), "x".repeat(40_000));
+        let kind = ("MQLET_FAILURE".to_owned(), "trap\u{2}".to_owned());
+        let reason = reason.with_properties([long, kind].into());
+        let outcomes = vec![MessageOutcome::Failed { reason }];
+        ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes))
+    };
+    t.comment("it comes again: that is the broker's way, without a word");
+    t.answer_found("PullMessage T1", &[message(0)]);
+    t.result(1, broke());
+    t.settle();
+    t.comment("the last attempt: long values are cut, and have no control characters");
+    t.answer_found("PullMessage T1", &[message(1)]);
+    t.result(2, broke());
+    t.settle();
+    check("retry_broke", &t);
+}
+
+#[test]
 fn retried_messages_are_seen_under_their_topic() {
     let (mut t, _) = pulling(group("T1"));
     let retried = |offset, topic: &str| {

@@ -12,6 +12,7 @@ use consumer::listener::{
 
 use super::Shared;
 use super::call::{Called, Part, pause};
+use crate::failure::FailureRecord;
 use crate::outcome::Status;
 use crate::run_slots::RunSlot;
 
@@ -48,10 +49,10 @@ impl Shared {
                 Called::Answered(status) if part.messages == total => return Some(status.into()),
                 Called::Answered(status) => outcomes.add(status, part.messages),
                 Called::Failed(record) if total == 1 => {
-                    let reason = record.kind.to_string().into();
+                    let reason = (&*record).into();
                     return Some(ConsumeResult::Failed { reason });
                 }
-                Called::Failed(_) if part.messages == 1 => outcomes.add_failed(),
+                Called::Failed(record) if part.messages == 1 => outcomes.add_failed(&record),
                 Called::Failed(_) => {
                     self.isolate(request, cancel, part, outcomes, &mut slot)
                         .await;
@@ -85,7 +86,7 @@ impl Shared {
             slot.give_way();
             match self.call(request, cancel, Part::alone(first), slot).await {
                 Called::Answered(status) => outcomes.add(status, 1),
-                Called::Failed(_) => outcomes.add_failed(),
+                Called::Failed(record) => outcomes.add_failed(&record),
                 Called::NoInstance => {
                     pause(slot).await;
                     return;
@@ -148,9 +149,10 @@ impl Outcomes {
     }
 
     /// A message that failed alone: an attempt, and the broker's schedule.
-    fn add_failed(&mut self) {
-        self.each
-            .push(MessageOutcome::ReconsumeLater { delay_level: None });
+    fn add_failed(&mut self, record: &FailureRecord) {
+        self.each.push(MessageOutcome::Failed {
+            reason: record.into(),
+        });
     }
 
     /// What was not reached is not finished.

@@ -56,7 +56,7 @@ impl Shared {
                 Called::Answered(status) if part.messages == total => return Some(status.into()),
                 Called::Answered(status) => calls.add(status, part.messages),
                 Called::Failed(record) if total == 1 => {
-                    let reason = record.kind.to_string().into();
+                    let reason = (&*record).into();
                     return Some(ConsumeResult::Failed { reason });
                 }
                 Called::Failed(_) if part.messages == 1 => calls.add_failed(),

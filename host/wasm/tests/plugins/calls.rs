@@ -8,7 +8,7 @@ use consumer::listener::{CancelSignal, ConsumeResult, MessageListener, MessageOu
 use wasm::{CALL_BYTES_MAX, Event, FailureKind, Isolation, Phase, RecycleReason};
 
 use crate::support::{
-    Plugin, Request, all_done, each, eventually, failed_alone, later, message_id,
+    Plugin, Request, all_done, broke, each, eventually, failed_alone, later, message_id,
 };
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn poison_message_costs_nobody_else_an_attempt() {
     let done = MessageOutcome::Done;
     assert_eq!(
         result,
-        each(vec![done.clone(), done.clone(), later(None), done])
+        each(vec![done.clone(), done.clone(), broke(&plugin, 1), done])
     );
     let [batch, alone] = plugin.events.failures().try_into().unwrap();
     assert!(
@@ -83,11 +83,11 @@ async fn several_poison_messages_fail_each_for_itself() {
     assert_eq!(
         result,
         each(vec![
-            later(None),
+            broke(&plugin, 1),
             MessageOutcome::Done,
-            later(None),
-            later(None),
-            later(None),
+            broke(&plugin, 2),
+            broke(&plugin, 3),
+            broke(&plugin, 4),
             later(Some(4)),
         ])
     );
@@ -129,7 +129,11 @@ async fn message_that_hangs_is_the_only_one_to_pay_for_it() {
         let done = MessageOutcome::Done;
         assert_eq!(
             result,
-            each(vec![done.clone(), later(None), done]),
+            each(vec![
+                done.clone(),
+                broke(&plugin, plugin.events.failures().len() - 1),
+                done
+            ]),
             "{hang}"
         );
     }

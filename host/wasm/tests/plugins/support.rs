@@ -378,6 +378,13 @@ pub fn later(delay_level: Option<i32>) -> MessageOutcome {
     MessageOutcome::ReconsumeLater { delay_level }
 }
 
+/// A message of a batch that failed alone, as this record says.
+pub fn broke(plugin: &Plugin, record: usize) -> MessageOutcome {
+    MessageOutcome::Failed {
+        reason: plugin.events.failures()[record].kind.to_string().into(),
+    }
+}
+
 /// One message that failed by itself, for the reason that was told last.
 pub fn failed_alone(plugin: &Plugin) -> ConsumeResult {
     let record = plugin.events.failures().pop().expect("a failure is told");

@@ -231,7 +231,7 @@ fn outcome(
     let status = match result {
         ConsumeResult::Concurrently(status) => status,
         ConsumeResult::Failed { reason } if !attempts_used_up => {
-            return (Outcome::Retry, Some(Arc::clone(reason)));
+            return (Outcome::Retry, Some(Arc::clone(reason.text())));
         }
         ConsumeResult::Failed { .. } => return later(),
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
@@ -250,8 +250,12 @@ fn outcome(
         ConcurrentlyStatus::Each(outcomes) => match outcomes.get(index) {
             Some(MessageOutcome::Done) => (Outcome::Done, None),
             Some(MessageOutcome::DeadLetter { reason }) => {
-                (Outcome::DeadLetter, Some(Arc::clone(reason)))
+                (Outcome::DeadLetter, Some(Arc::clone(reason.text())))
             }
+            Some(MessageOutcome::Failed { reason }) if !attempts_used_up => {
+                (Outcome::Retry, Some(Arc::clone(reason.text())))
+            }
+            Some(MessageOutcome::Failed { .. }) => later(),
             Some(MessageOutcome::NotFinished) => (Outcome::NotFinished, None),
             Some(MessageOutcome::ReconsumeLater {
                 delay_level: Some(-1),

@@ -123,6 +123,8 @@ impl Report {
                 MessageOutcome::DeadLetter { reason } => {
                     ("dead letter", None, Some(reason.to_string()))
                 }
+                // Its call says why.
+                MessageOutcome::Failed { .. } => ("reconsume later", None, None),
                 MessageOutcome::NotFinished => ("not finished", None, None),
             };
             self.messages.push(MessageView {
