@@ -8,6 +8,7 @@ use wasmtime::component::Component;
 #[derive(Clone, Debug)]
 pub struct Artefact {
     bytes: Bytes,
+    component: Option<[u8; 32]>,
 }
 
 impl Artefact {
@@ -17,7 +18,22 @@ impl Artefact {
     pub fn trusted(bytes: impl Into<Bytes>) -> Self {
         Self {
             bytes: bytes.into(),
+            component: None,
         }
+    }
+
+    /// Code of the component with this SHA-256: where plugins name the same one, their code
+    /// is loaded once. The caller vouches for it as for the bytes.
+    #[must_use]
+    pub fn of_component(self, sha256: [u8; 32]) -> Self {
+        Self {
+            component: Some(sha256),
+            ..self
+        }
+    }
+
+    pub(crate) fn component(&self) -> Option<&[u8; 32]> {
+        self.component.as_ref()
     }
 
     /// To be kept.

@@ -11,6 +11,7 @@ mod ticker;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wasmtime::component::Linker;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails};
@@ -21,6 +22,7 @@ use crate::error::{EngineError, LoadError};
 use crate::event::{Event, Observer};
 use crate::imports;
 use crate::run_slots::RunSlots;
+use crate::shared_code::SharedCode;
 use crate::store::State;
 use compile::Compiler;
 use ticker::Ticker;
@@ -40,6 +42,9 @@ const POOL_TABLE_ELEMENTS: usize = 100_000;
 const POOL_CORE_INSTANCES_EACH: u32 = 4;
 /// componentize-py makes 38.
 const POOL_CORE_INSTANCES_PER_COMPONENT: u32 = 40;
+
+/// Instances that may idle in any case.
+const IDLE_MIN: usize = 8;
 
 /// What the host decides about the engine.
 #[derive(Clone, Debug)]
@@ -86,12 +91,16 @@ struct Shared {
     slots: Arc<RunSlots>,
     ticker: Ticker,
     guards: Guards,
+    /// Warm instances without a call, of all plugins.
+    idle: AtomicUsize,
+    idle_max: usize,
 }
 
 /// One of the two engines and its linker.
 pub(crate) struct Allocator {
     pub(crate) engine: wasmtime::Engine,
     pub(crate) linker: Linker<State>,
+    pub(crate) code: SharedCode,
 }
 
 impl std::fmt::Debug for Engine {
@@ -135,6 +144,8 @@ impl Engine {
                 slots: Arc::new(RunSlots::new(config.run_slots)),
                 ticker: Ticker::start(engines)?,
                 guards: config.guards,
+                idle: AtomicUsize::new(0),
+                idle_max: idle_max(config.instances_max),
             }),
         })
     }
@@ -193,6 +204,21 @@ impl Engine {
         self.shared.guards
     }
 
+    /// An instance idles from now on. False: enough do already, and it is to go.
+    pub(crate) fn try_idle(&self) -> bool {
+        let shared = &self.shared;
+        let is_one_more = |idle: usize| (idle < shared.idle_max).then_some(idle + 1);
+        let idles = shared
+            .idle
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one_more);
+        idles.is_ok()
+    }
+
+    /// So many instances idle no longer.
+    pub(crate) fn not_idle(&self, instances: usize) {
+        self.shared.idle.fetch_sub(instances, Ordering::Relaxed);
+    }
+
     pub(crate) fn slots(&self) -> &Arc<RunSlots> {
         &self.shared.slots
     }
@@ -210,8 +236,18 @@ impl Allocator {
         };
         let engine = wasmtime::Engine::new(config).map_err(refused)?;
         let linker = imports::linker(&engine).map_err(refused)?;
-        Ok(Self { engine, linker })
+        Ok(Self {
+            engine,
+            linker,
+            code: SharedCode::default(),
+        })
     }
+}
+
+/// Half of the pool: the rest is for plugins whose messages come.
+fn idle_max(instances_max: u32) -> usize {
+    let half = usize::try_from(instances_max / 2).unwrap_or(usize::MAX);
+    half.max(IDLE_MIN)
 }
 
 /// Everything that decides how code is compiled and run, for both engines.

@@ -3,7 +3,7 @@
 //! back here.
 //!
 //! One is made at load, more on demand up to `consume_thread_max`, and those that had
-//! nothing to do for a minute go.
+//! nothing to do for a minute go; at once, when half of the host's instances idle.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -69,6 +69,7 @@ impl InstancePool {
             let Some((instance, _)) = self.idle().instances.pop() else {
                 return self.maker.make(slot).await;
             };
+            self.engine.not_idle(1);
             if instance.created.elapsed() >= self.plugin.config.limits.recycle_after_age {
                 self.recycle(instance, RecycleReason::Age, slot).await;
                 continue;
@@ -92,12 +93,15 @@ impl InstancePool {
             Some(reason) => reason,
             None => {
                 let mut idle = self.idle();
-                if !idle.closed {
+                if idle.closed {
+                    RecycleReason::Closed
+                } else if self.engine.try_idle() {
                     idle.instances.push((instance, Instant::now()));
                     self.start_reaper(&mut idle);
                     return;
+                } else {
+                    RecycleReason::Idle
                 }
-                RecycleReason::Closed
             }
         };
         self.recycle(instance, reason, slot).await;
@@ -117,6 +121,7 @@ impl InstancePool {
             idle.reaper = None;
             std::mem::take(&mut idle.instances)
         };
+        self.engine.not_idle(instances.len());
         let _ticking = self.engine.ticking();
         for (instance, _) in instances {
             let mut slot = self.engine.slots().slot(&self.plugin);
@@ -190,12 +195,21 @@ impl InstancePool {
         if !idle.reclaiming && Instant::now() < due {
             return Some(Err(due));
         }
+        self.engine.not_idle(1);
         Some(Ok(idle.instances.remove(0).0))
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         // Nothing under this lock panics, and what it guards stays well-formed.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was not ended in order ends here.
+impl Drop for InstancePool {
+    fn drop(&mut self) {
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.engine.not_idle(idle.instances.len());
     }
 }
 

@@ -42,6 +42,7 @@ mod plugin;
 mod rate;
 mod run_slots;
 mod secrets;
+mod shared_code;
 mod store;
 mod tenant;
 mod usage;

@@ -2,7 +2,9 @@
 //! of. The host's world exports everything; what this component really has is asked
 //! interface by interface, once, here.
 
-use wasmtime::component::InstancePre;
+use std::sync::Arc;
+
+use wasmtime::component::{Component, InstancePre};
 
 use crate::artefact::Artefact;
 use crate::bindings::exports::mqlet::listener::{concurrent, lifecycle, orderly};
@@ -19,18 +21,19 @@ pub(crate) struct Linked {
     pub(crate) orderly: Option<orderly::GuestIndices>,
     pub(crate) pull_task: Option<pull_task::GuestIndices>,
     pub(crate) lifecycle: Option<lifecycle::GuestIndices>,
+    /// Others may share it as long as it is here.
+    _code: Arc<Component>,
+    digest: Option<[u8; 32]>,
 }
 
 impl Allocator {
     /// Loads and links compiled code. In the pool this fails when a slot cannot hold the
     /// component.
     pub(crate) fn link(&self, artefact: &Artefact) -> Result<Linked, LoadError> {
-        let component =
-            artefact
-                .deserialize(&self.engine)
-                .map_err(|error| LoadError::Artefact {
-                    reason: format!("{error:#}"),
-                })?;
+        let loaded = self.code.load(&self.engine, artefact);
+        let component = loaded.map_err(|error| LoadError::Artefact {
+            reason: format!("{error:#}"),
+        })?;
         let pre = self
             .linker
             .instantiate_pre(&component)
@@ -43,6 +46,8 @@ impl Allocator {
             pull_task: pull_task::GuestIndices::new(&pre).ok(),
             lifecycle: lifecycle::GuestIndices::new(&pre).ok(),
             pre,
+            _code: component,
+            digest: artefact.component().copied(),
         })
     }
 }
@@ -66,6 +71,10 @@ impl Linked {
             .map_err(|error| LoadError::Artefact {
                 reason: format!("{error:#}"),
             })?;
-        Ok(Artefact::trusted(bytes))
+        let artefact = Artefact::trusted(bytes);
+        Ok(match self.digest {
+            Some(digest) => artefact.of_component(digest),
+            None => artefact,
+        })
     }
 }

@@ -186,6 +186,7 @@ async fn warm_up(
         let (reach, manifest) = (config.reach.clone(), manifest.clone());
         blocking(move || reach.secrets(&manifest)).await?
     };
+    let digest = *wanted(material.artifact.clone())?.digest.bytes();
     let plugin = PluginConfig {
         plugin: manifest.name().to_arc(),
         revision: wanted(material.revision)?.to_string().into(),
@@ -204,6 +205,8 @@ async fn warm_up(
     let load = |code: Artefact| {
         let plugin = plugin.clone();
         let observer = breaker.watching(Arc::clone(&wasm_observer));
+        // Loaded once, however many plugins name the component.
+        let code = code.of_component(digest);
         async move {
             ComponentListener::load(
                 &config.engine,
