@@ -26,7 +26,8 @@ use crate::request::{
 };
 use crate::status::FlowControl;
 use crate::timers::{
-    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR, PULL_SUSPEND, Timer, timeout,
+    PULL_DELAY_WHEN_BROKER_FLOW_CONTROL, PULL_DELAY_WHEN_ERROR, PULL_SUSPEND, Timer, stretched,
+    timeout,
 };
 
 /// An empty answer that comes sooner is suspicious: the broker should have waited.
@@ -71,6 +72,7 @@ impl Client {
     /// Asks for messages of a queue, or notes what holds it back.
     pub(crate) fn pull(&mut self, epoch: Epoch, now: Instant) {
         let by_version_alone = self.has_bug(PlantedBug::FilterByVersionAlone);
+        let queues = self.queues.len();
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
@@ -141,6 +143,7 @@ impl Client {
         };
         let carried_filter = topic.carried_filter.clone();
         let alone = queue.bad_record.is_some();
+        let suspend = stretched(PULL_SUSPEND, queues);
         let request = Request::PullMessage(Box::new(PullMessage {
             consumer_group: Arc::clone(&group.name),
             queue: queue.queue.clone(),
@@ -153,7 +156,7 @@ impl Client {
             max_msg_bytes: group.config.pull_batch_size_in_bytes(),
             commit_offset,
             commit,
-            suspend: PULL_SUSPEND,
+            suspend,
             subscription: carried_filter.filter(|_| !by_version_alone),
             sub_version: topic.pull_version,
             expression_type: topic.subscription.expression_type.clone(),
@@ -168,7 +171,7 @@ impl Client {
             Destination::Broker(replica.address),
             Some(replica.peer),
             request,
-            timeout::PULL,
+            suspend + timeout::PULL_BEYOND_SUSPEND,
         );
         if let Some(queue) = self.queues.get_mut(epoch) {
             queue.phase = Phase::Pulling(Pull::InFlight {

@@ -27,7 +27,7 @@ use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::QueueLock;
 use crate::request::{Destination, Request, RequestError, RequestId, Response};
 use crate::route::RouteState;
-use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, timeout};
+use crate::timers::{REBALANCE, REBALANCE_MIN, Timer, stretched, timeout};
 
 /// A broker that has lost its connections forgets the members: whoever is back first
 /// sees nobody else. So long the others, who have kept their queues, are waited for.
@@ -83,13 +83,14 @@ impl Client {
 
     /// Asks for the members of a group.
     pub(crate) fn rebalance(&mut self, epoch: Epoch, now: Instant) {
+        let pause = stretched(REBALANCE, self.groups.len());
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };
         if !group.life.stays() {
             return;
         }
-        self.timers.set(Timer::Rebalance(epoch), now + REBALANCE);
+        self.timers.set(Timer::Rebalance(epoch), now + pause);
         if group.rebalance.query.is_some() {
             group.rebalance.again = true;
             return;

@@ -20,7 +20,7 @@ use crate::epoch::{Epoch, EpochTable};
 use crate::heartbeat::Peer;
 use crate::rebalance::allocate::{java_order, java_queue_order};
 use crate::request::RequestId;
-use crate::timers::{ROUTE_REFRESH, SHRUNK_ROUTE_REFRESH, SHRUNK_ROUTE_WATCHED};
+use crate::timers::{ROUTE_REFRESH, SHRUNK_ROUTE_REFRESH, SHRUNK_ROUTE_WATCHED, stretched};
 
 pub(crate) use name_server::NameServers;
 
@@ -123,12 +123,12 @@ impl Topic {
         }
     }
 
-    /// How long what is known of its route is believed.
-    fn refresh(&self) -> Duration {
+    /// How long what is known of its route is believed, by a client with so many topics.
+    fn refresh(&self, topics: usize) -> Duration {
         if self.shrunk.is_some() {
             SHRUNK_ROUTE_REFRESH
         } else {
-            ROUTE_REFRESH
+            stretched(ROUTE_REFRESH, topics)
         }
     }
 }

@@ -81,6 +81,19 @@ pub(crate) const UNLOCK_RETRY: Duration = Duration::from_secs(1);
 /// `ConsumeMessageConcurrentlyService#submitConsumeRequestLater`.
 pub(crate) const LOCAL_RETRY: Duration = Duration::from_secs(5);
 
+/// Groups, topics or queues of a client that are looked after at RocketMQ's pace. With
+/// more of them everything periodic is stretched in proportion, so that thousands that
+/// idle cost their brokers no more requests a second than this many.
+pub(crate) const AT_FULL_PACE: usize = 2_500;
+/// At most so often longer: a lost notification is not noticed before.
+const STRETCH_MAX: u32 = 4;
+
+/// A period for one of so many.
+pub(crate) fn stretched(period: Duration, count: usize) -> Duration {
+    let stretch = u32::try_from(count / AT_FULL_PACE).unwrap_or(STRETCH_MAX);
+    period * stretch.clamp(1, STRETCH_MAX)
+}
+
 /// Patience with answers, RocketMQ's values.
 pub(crate) mod timeout {
     use std::time::Duration;
@@ -94,7 +107,8 @@ pub(crate) mod timeout {
     pub(crate) const QUEUE_OFFSET: Duration = Duration::from_secs(6);
     pub(crate) const LOCK: Duration = Duration::from_secs(1);
     pub(crate) const SEND_BACK: Duration = Duration::from_secs(5);
-    pub(crate) const PULL: Duration = Duration::from_secs(30);
+    /// Of a pull, beyond the time that the broker may hold it.
+    pub(crate) const PULL_BEYOND_SUSPEND: Duration = Duration::from_secs(15);
     /// Of a pull that does not wait for messages. RocketMQ: `consumerPullTimeoutMillis`.
     pub(crate) const TASK_PULL: Duration = Duration::from_secs(10);
     pub(crate) const SEND: Duration = Duration::from_secs(3);
@@ -191,6 +205,15 @@ mod tests {
 
     fn at(seconds: u64) -> Instant {
         Instant::after_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn thousands_are_looked_after_at_a_slower_pace() {
+        let period = Duration::from_secs(20);
+        assert_eq!(stretched(period, 1), period);
+        assert_eq!(stretched(period, 2 * AT_FULL_PACE - 1), period);
+        assert_eq!(stretched(period, 2 * AT_FULL_PACE), period * 2);
+        assert_eq!(stretched(period, 1_000_000), period * 4);
     }
 
     #[test]

@@ -194,6 +194,7 @@ impl Client {
         now: Instant,
     ) {
         let servers = self.routes.name_servers.servers.len();
+        let topics = self.routes.topics.len();
         let Some(topic) = self.routes.topics.get_mut(epoch) else {
             return;
         };
@@ -202,7 +203,7 @@ impl Client {
         topic.missing_answers = 0;
         let more = topic.servers_tried < servers;
         let pause = match topic.state {
-            RouteState::Known if error.is_access_refused() => topic.refresh(),
+            RouteState::Known if error.is_access_refused() => topic.refresh(topics),
             RouteState::Known => KNOWN_ROUTE_RETRY,
             RouteState::Unknown | RouteState::Missing if error.is_access_refused() => {
                 topic.refusals += 1;
@@ -276,7 +277,7 @@ impl Client {
             // Asked for again when somebody sends.
             self.timers.cancel(Timer::Route(epoch));
         } else {
-            let at = now + topic.refresh();
+            let at = now + topic.refresh(self.routes.topics.len());
             self.timers.set(Timer::Route(epoch), at);
         }
         if change.appeared || change.read_queues {
