@@ -33,6 +33,10 @@ const QUEUES: u32 = 8;
 /// A topic with more of them, on the embedded broker alone.
 pub(crate) const WIDE_TOPIC: &str = "Wide";
 pub(crate) const WIDE_QUEUES: u32 = 64;
+/// Topics of one queue for thousands of groups, on the embedded broker alone.
+pub(crate) const IDLE_TOPICS: usize = 100;
+/// Groups and retry topics that the embedded broker may have.
+const GROUPS_MAX: usize = 50_000;
 /// Memory of the embedded broker; a message of 1 KiB takes 1.4.
 const STORE_BYTES_MAX: u64 = 4 << 30;
 /// Messages in one send.
@@ -199,22 +203,33 @@ impl Offsets {
     pub(crate) async fn committed(&self, group: &str) -> Result<u64> {
         let mut sum = 0;
         for queue_id in 0..QUEUES.cast_signed() {
-            let header = QueryConsumerOffsetRequestHeader {
-                consumer_group: group.to_owned(),
-                topic: TOPIC.to_owned(),
-                queue_id,
-                set_zero_if_not_found: Some(false),
-                ..QueryConsumerOffsetRequestHeader::default()
-            };
-            let answer = self
-                .ask(request_code::QUERY_CONSUMER_OFFSET, &header)
-                .await?;
-            if answer.code == response_code::SUCCESS {
-                let header: QueryConsumerOffsetResponseHeader = answer.header()?;
-                sum += u64::try_from(header.offset).unwrap_or(0);
-            }
+            sum += self.committed_in(group, TOPIC, queue_id).await?;
         }
         Ok(sum)
+    }
+
+    /// What the group has committed of one queue; 0 when that is nothing.
+    pub(crate) async fn committed_in(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+    ) -> Result<u64> {
+        let header = QueryConsumerOffsetRequestHeader {
+            consumer_group: group.to_owned(),
+            topic: topic.to_owned(),
+            queue_id,
+            set_zero_if_not_found: Some(false),
+            ..QueryConsumerOffsetRequestHeader::default()
+        };
+        let answer = self
+            .ask(request_code::QUERY_CONSUMER_OFFSET, &header)
+            .await?;
+        if answer.code != response_code::SUCCESS {
+            return Ok(0);
+        }
+        let header: QueryConsumerOffsetResponseHeader = answer.header()?;
+        Ok(u64::try_from(header.offset).unwrap_or(0))
     }
 
     /// Makes the group, which the broker knows, one that has consumed everything there is.
@@ -258,6 +273,11 @@ impl ClientHandler for Deaf {
     fn request(&self, _: &Address, _: RemotingCommand, _: Responder) {}
 }
 
+/// The topic of a plugin of the benchmark `idle`.
+pub(crate) fn idle_topic(plugin: usize) -> String {
+    format!("Idle{}", plugin % IDLE_TOPICS)
+}
+
 /// What `--embedded-broker` does: serves until its standard input ends.
 pub(crate) fn serve() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -266,9 +286,14 @@ pub(crate) fn serve() -> Result<()> {
     runtime.block_on(async {
         let mut config = ServerConfig::listening_on(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.broker.store_bytes_max = STORE_BYTES_MAX;
+        config.broker.groups_max = GROUPS_MAX;
+        config.broker.topics_max = GROUPS_MAX;
         let broker = EmbeddedBroker::start(config).await?;
         broker.with_broker(|broker, _| broker.add_topic(TOPIC, QUEUES))?;
         broker.with_broker(|broker, _| broker.add_topic(WIDE_TOPIC, WIDE_QUEUES))?;
+        for number in 0..IDLE_TOPICS {
+            broker.with_broker(|broker, _| broker.add_topic(&idle_topic(number), 1))?;
+        }
         writeln!(
             std::io::stdout(),
             "{} {}",

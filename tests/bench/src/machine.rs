@@ -43,6 +43,19 @@ pub(crate) fn peak_memory_of(process: u32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
+/// Resident memory in bytes and threads of a process; `None` when it is gone.
+pub(crate) fn memory_and_threads_of(process: u32) -> Option<(u64, u32)> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let kibibytes: u64 = field("VmRSS:")?
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse()
+        .ok()?;
+    Some((kibibytes * 1024, field("Threads:")?.trim().parse().ok()?))
+}
+
 /// Runnable processes, mean of the last minute; this program is one of them.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

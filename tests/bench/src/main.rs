@@ -2,7 +2,7 @@
 //!
 //! One file is one benchmark: [`wall`] (native against sandboxed, one call), [`limits`]
 //! (guards on against off), [`orderly`] (in order against concurrently), [`end_to_end`]
-//! (consumers on a broker). They print figures beside their targets and never fail because
+//! (consumers on a broker), [`idle`] (thousands of plugins that wait). They print figures beside their targets and never fail because
 //! of one: a figure is true of a machine. `tests/bench-rules` is a program of its own,
 //! which needs nothing of what these are built with.
 //!
@@ -17,6 +17,7 @@
 mod broker;
 mod client_process;
 mod end_to_end;
+mod idle;
 mod limits;
 mod listener;
 mod machine;
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// end-to-end: messages on each broker [default: 200000, on a real one 500000]
     #[arg(long, value_name = "COUNT")]
     messages: Option<u64>,
+    /// idle: plugins in the host [default: 10000, quick 1000]
+    #[arg(long, value_name = "COUNT")]
+    plugins: Option<usize>,
     /// Be the broker of another benchmark
     #[arg(long, hide = true)]
     embedded_broker: bool,
@@ -60,6 +64,8 @@ enum Benchmark {
     Orderly,
     /// Consumers on a broker: native, sandboxed, `mqlet run`, and with --real Java's
     EndToEnd,
+    /// Thousands of idle plugins: memory, CPU, the first message, the active few
+    Idle,
 }
 
 impl Options {
@@ -88,6 +94,7 @@ fn main() -> Result<()> {
                 Benchmark::Limits => limits::run(&options)?,
                 Benchmark::Orderly => orderly::run(&options)?,
                 Benchmark::EndToEnd => end_to_end::run(&options)?,
+                Benchmark::Idle => idle::run(&options)?,
             }
         }
     }
