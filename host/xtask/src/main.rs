@@ -16,6 +16,7 @@ mod guests;
 mod process;
 mod repository;
 mod simulate;
+mod soak;
 mod wit;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +39,9 @@ enum Task {
     Bench(bench::Arguments),
     /// Run the simulation: the fixed budget of seeds, --minutes N of new ones, or --seed S.
     Simulate(simulate::Arguments),
+    /// Run 200 plugins of 20 tenants, five of them hostile: MINUTES (10), and NAMESRV_ADDR or
+    /// --real for a RocketMQ instead of the embedded broker.
+    Soak(soak::Arguments),
     /// Check the contract in wit/ and list its worlds.
     Wit,
 }
@@ -48,6 +52,7 @@ fn main() -> anyhow::Result<()> {
         Task::Guests(arguments) => guests::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Simulate(arguments) => simulate::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
         Task::Wit => wit::run(),
     }
 }

@@ -61,6 +61,24 @@ impl HostFolder {
         self
     }
 
+    /// Adds a tenant at this name server; its plugins come with [`Self::with_plugin_of`].
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_empty_tenant(self, name: &str, namesrv_addr: &str) -> Self {
+        self.with_tenant_table(name, namesrv_addr, "")
+    }
+
+    /// Adds a plugin, as [`Self::with_plugin`] does, to another tenant.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    #[must_use]
+    pub fn with_plugin_of(self, tenant: &str, name: &str, component: &Path, more: &str) -> Self {
+        self.with_plugin_in(tenant, name, component, more)
+    }
+
     fn with_plugin_in(self, folder: &str, name: &str, component: &Path, more: &str) -> Self {
         let manifest = format!(
             "name = {name:?}\ncomponent = {component:?}\nconsumer_group = \"{name}-group\"\n\
@@ -95,6 +113,11 @@ impl HostFolder {
         component: &Path,
         more: &str,
     ) -> Self {
+        self.with_tenant_table(name, namesrv_addr, keys)
+            .with_plugin_in(name, name, component, more)
+    }
+
+    fn with_tenant_table(self, name: &str, namesrv_addr: &str, keys: &str) -> Self {
         let file = self.folder.path().join("mqlet.toml");
         let mut config = fs::read_to_string(&file).expect("written above");
         config.push_str(&format!(
@@ -102,7 +125,7 @@ impl HostFolder {
         ));
         fs::write(file, config).expect("a folder of ours");
         fs::create_dir(self.folder.path().join(name)).expect("a folder of ours");
-        self.with_plugin_in(name, name, component, more)
+        self
     }
 
     /// Where it is.

@@ -14,4 +14,5 @@ pub mod hostile_peer;
 pub mod hostile_proxy;
 pub mod ledger;
 pub mod remoting_frame;
+pub mod soak;
 pub mod workspace;
