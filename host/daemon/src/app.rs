@@ -18,6 +18,8 @@ use consumer::pull_task::PullTaskCallback;
 use driver::{Driver, DriverError, HostPermits};
 use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
+use plugin_lifecycle::signature::SignaturePolicy;
+use plugin_lifecycle::source::Fetcher;
 use plugin_lifecycle::{Manifest, Plugin, Reach, RunnerConfig};
 use tokio::sync::Semaphore;
 use tracing::warn;
@@ -41,6 +43,7 @@ pub(crate) struct App {
     cache: Arc<CompileCache>,
     permits: HostPermits,
     loads: Arc<Semaphore>,
+    fetcher: Arc<Fetcher>,
 }
 
 /// One client and its plugins.
@@ -65,6 +68,8 @@ pub(crate) struct TenantSettings {
     pub(crate) budgets: wasm::Budgets,
     /// What its plugins reach the outside by.
     pub(crate) reach: Reach,
+    /// Who must have signed its plugins' components.
+    pub(crate) signatures: Arc<SignaturePolicy>,
     /// Folder for the offsets of its broadcasting groups; `None`: they are forgotten.
     pub(crate) local_offsets: Option<PathBuf>,
     /// Hears of its plugins, too.
@@ -88,7 +93,9 @@ impl App {
         let observer = telemetry.plugin_observer(&everybody);
         let cache = Arc::new(CompileCache::open_or_off(&host.cache_dir, &observer));
         let permits = HostPermits::new(usize::try_from(host.calls_max).unwrap_or(usize::MAX));
+        let fetcher = Arc::new(Fetcher::new(host.sources.clone()));
         Ok(Self {
+            fetcher,
             host,
             telemetry,
             engine,
@@ -119,6 +126,7 @@ impl App {
             weight,
             budgets,
             reach,
+            signatures,
             local_offsets,
             plugin_observer,
         } = settings;
@@ -159,6 +167,8 @@ impl App {
             tenant,
             producer: driver.producer(),
             reach,
+            fetcher: Arc::clone(&self.fetcher),
+            signatures,
             drain_timeout: self.host.drain_timeout,
             rollback_window: self.host.rollback_window,
             observer,

@@ -10,6 +10,7 @@ pub(crate) mod file;
 pub(crate) mod folders;
 pub(crate) mod overrides;
 pub(crate) mod problem;
+mod sources;
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -21,6 +22,8 @@ use std::time::Duration;
 use plugin_lifecycle::document::{Document, Override};
 use plugin_lifecycle::manifest::{Manifest, folder};
 use plugin_lifecycle::problem::{Fault, Problem};
+use plugin_lifecycle::signature::SignaturePolicy;
+use plugin_lifecycle::source::SourcesConfig;
 use plugin_lifecycle::{Ceiling, Digest};
 use protocol::topic;
 
@@ -59,6 +62,8 @@ pub(crate) struct HostConfig {
     pub(crate) state_dir: PathBuf,
     /// Where commands reach the host.
     pub(crate) control: ControlConfig,
+    /// Where components come from that are not on this machine.
+    pub(crate) sources: SourcesConfig,
     /// How long calls under way may take to end.
     pub(crate) drain_timeout: Duration,
     /// How long a revision that was replaced stays warm.
@@ -135,6 +140,8 @@ pub(crate) struct TenantConfig {
     pub(crate) ceiling: Option<Ceiling>,
     /// How much they may reach together.
     pub(crate) reach: ReachLimits,
+    /// Who must have signed their components.
+    pub(crate) signatures: Arc<SignaturePolicy>,
     /// What its plugins may use together.
     pub(crate) budgets: wasm::Budgets,
 }
@@ -261,7 +268,7 @@ pub(crate) fn without_file(
     let document = Document::parse(Path::new("mqlet.toml"), "", overrides)
         .map_err(plugin_lifecycle::Problems)?;
     let root = document.root();
-    let host = file::host(&document, root.section("host"), root.section("control"));
+    let host = file::host(&document, &root);
     let log = file::log(root.section("log"));
     plugin_lifecycle::Problems::none_or(document.into_problems(), (host, log))
 }
@@ -301,11 +308,7 @@ fn host_of(file: Option<&Path>, global: &GlobalArguments) -> anyhow::Result<Host
     let document = Document::parse(file.unwrap_or(default), &text, overrides)
         .map_err(|problems| problem::refused(&problems))?;
     let root = document.root();
-    Ok(file::host(
-        &document,
-        root.section("host"),
-        root.section("control"),
-    ))
+    Ok(file::host(&document, &root))
 }
 
 /// Tenants are clusters, but two may name the same one: a group has one plugin there too.

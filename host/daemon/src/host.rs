@@ -84,6 +84,7 @@ impl Host {
                     config.reach,
                     config.ceiling.clone(),
                 ),
+                signatures: Arc::clone(&config.signatures),
                 plugin_observer: Some(store.journal.observer(&config.name)),
             }));
             directory.add(&tenant, &config.plugins);

@@ -58,12 +58,17 @@ pub(crate) fn build(manifest: &Manifest, build: &Build) -> Result<(), PluginBuil
     match &build.how {
         BuildKind::Rust => {
             // Cargo runs in the folder; paths of ours start here.
-            let component = std::path::absolute(manifest.component())
-                .unwrap_or_else(|_| manifest.component().to_owned());
+            let component = std::path::absolute(component_file(manifest))
+                .unwrap_or_else(|_| component_file(manifest).to_owned());
             Ok(plugin_build::build_rust_plugin(folder, &component)?)
         }
-        BuildKind::Command(words) => run(words, folder, manifest.component()),
+        BuildKind::Command(words) => run(words, folder, component_file(manifest)),
     }
+}
+
+/// What is built; a manifest with [build] and a component elsewhere is refused.
+fn component_file(manifest: &Manifest) -> &Path {
+    manifest.component().file().unwrap_or(Path::new(""))
 }
 
 /// Where a manifest's sources are.

@@ -1,5 +1,5 @@
-//! Where a component's bytes come from. So far that is a file; whatever the source, the
-//! size is bounded before the bytes are taken in, and a pinned digest is compared before
+//! A component's bytes, and how they are read from a file. Whatever the source, the size
+//! is bounded before the bytes are taken in, and a pinned digest is compared before
 //! anybody looks at them.
 
 pub mod file;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::problem::Fault;
 use crate::revision::Digest;
+use crate::signature::Provenance;
 use crate::value::bytes_text;
 
 /// A component as it was found; nobody has looked inside yet.
@@ -19,6 +20,19 @@ pub struct Artifact {
     pub bytes: Bytes,
     /// Of the bytes.
     pub digest: Digest,
+    /// What was found beside them.
+    pub provenance: Provenance,
+}
+
+impl Artifact {
+    /// Of these bytes, with nothing beside them.
+    pub fn new(bytes: Bytes) -> Self {
+        Self {
+            digest: Digest::of(&bytes),
+            bytes,
+            provenance: Provenance::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Artifact {

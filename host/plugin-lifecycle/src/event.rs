@@ -25,8 +25,10 @@ impl fmt::Display for Generation {
 /// What happens to a revision before it serves, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Step {
-    /// Its bytes are read, their size and digest compared.
+    /// Its bytes are brought or read, their size and digest compared.
     Fetch,
+    /// Who signed it, as far as its tenant asks.
+    Verify,
     /// World, imports and grants are looked at.
     Check,
     /// It becomes machine code, or that is found in the cache.
@@ -39,6 +41,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fetch => "fetch",
+            Self::Verify => "verify",
             Self::Check => "check",
             Self::Compile => "compile",
             Self::WarmUp => "warm-up",
@@ -196,6 +199,29 @@ pub enum EventKind {
         revision: RevisionId,
         /// What.
         event: BreakerEvent,
+    },
+    /// Bytes came from somewhere else.
+    Fetched {
+        /// What was asked for.
+        source: String,
+        /// What a registry's tag led to.
+        resolved: Option<String>,
+        /// Of the bytes.
+        component: Digest,
+    },
+    /// Its signature counts.
+    Signed {
+        /// Of the bytes.
+        component: Digest,
+        /// Key or identity.
+        by: String,
+    },
+    /// It has no signature that counts, and is used all the same: its tenant only warns.
+    NotSigned {
+        /// Of the bytes.
+        component: Digest,
+        /// For people.
+        reason: String,
     },
     /// The compile cache is not used; every start compiles.
     CacheOff {

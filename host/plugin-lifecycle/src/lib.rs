@@ -5,7 +5,8 @@
 //! take their place in a slot, which is what the consumer calls. Replacing a revision is
 //! the same path again, with the old one serving until the new one is ready.
 //!
-//! Reading order: [`manifest`], [`revision`], [`artifact`], [`compile_cache`], [`lifecycle`],
+//! Reading order: [`manifest`], [`revision`], [`source`], [`artifact`], [`signature`],
+//! [`compile_cache`], [`lifecycle`],
 //! [`breaker`], [`slot`],
 //! [`runner`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
@@ -17,6 +18,8 @@ pub mod revision;
 pub mod artifact;
 pub mod compile_cache;
 pub mod preflight;
+pub mod signature;
+pub mod source;
 
 pub mod breaker;
 pub mod lifecycle;
@@ -37,5 +40,7 @@ pub use manifest::secrets::SecretPlace;
 pub use problem::{Problem, Problems};
 pub use reach::{Reach, ReadSecret};
 pub use revision::{Digest, RevisionId};
-pub use runner::{Change, Deploy, DeployError, DeployOutcome, Deployed, Plugin, RunnerConfig};
+pub use runner::{
+    Change, Deploy, DeployError, DeployOutcome, Deployed, OnFetched, Plugin, RunnerConfig,
+};
 pub use slot::{CanaryPlan, QueueTrace, TrialCounts};

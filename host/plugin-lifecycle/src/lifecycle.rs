@@ -1,6 +1,6 @@
 //! `Lifecycle`: the way of one plugin's revisions, as a pure machine.
 //!
-//! fetch → check → compile → warm up → (canary) → active → draining → warm → gone.
+//! fetch → verify → check → compile → warm up → (canary) → active → draining → warm → gone.
 //! Deployments are serialised and the newest wins; whatever fails before the switch leaves
 //! what serves untouched; no call waits for any of it. The owner performs what
 //! [`Lifecycle::poll_action`] asks for, one step at a time, and reports back; a report of a
@@ -372,11 +372,12 @@ impl Lifecycle {
                     return;
                 };
                 return self.perform(Next {
-                    step: Step::Check,
+                    step: Step::Verify,
                     since: now,
                     ..next
                 });
             }
+            Step::Verify => Step::Check,
             Step::Check => Step::Compile,
             Step::Compile => Step::WarmUp,
             Step::WarmUp => return self.ready(&next, now),

@@ -30,6 +30,7 @@ use crate::manifest::name::PluginName;
 use crate::manifest::secrets::SecretPlace;
 use crate::problem::{Fault, Place, Problem, Problems};
 use crate::revision::Digest;
+use crate::source::Source;
 
 /// A larger file is not read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 20;
@@ -47,7 +48,7 @@ pub struct Manifest {
     text: Arc<str>,
     name: PluginName,
     name_place: Place,
-    component: PathBuf,
+    source: Source,
     component_place: Place,
     kept_at: Option<PathBuf>,
     sha256: Option<Digest>,
@@ -105,8 +106,8 @@ impl Manifest {
 
     /// The same plugin with the component at another place.
     #[must_use]
-    pub fn with_component(mut self, component: PathBuf, sha256: Option<Digest>) -> Self {
-        self.component = component;
+    pub fn with_component(mut self, source: Source, sha256: Option<Digest>) -> Self {
+        self.source = source;
         self.kept_at = None;
         self.sha256 = sha256;
         self
@@ -131,7 +132,7 @@ impl Manifest {
     /// grants.
     #[must_use]
     pub fn with_revision_of(mut self, other: &Self) -> Self {
-        self.component = other.component.clone();
+        self.source = other.source.clone();
         self.component_place = other.component_place.clone();
         self.kept_at = other.kept_at.clone();
         self.sha256 = other.sha256;
@@ -148,14 +149,15 @@ impl Manifest {
         &self.name
     }
 
-    /// Path of the component, as a program can open it.
-    pub fn component(&self) -> &Path {
-        &self.component
+    /// Where the component comes from.
+    pub fn component(&self) -> &Source {
+        &self.source
     }
 
     /// Where its bytes are: at the path of the component, or where they were kept.
-    pub fn component_bytes_at(&self) -> &Path {
-        self.kept_at.as_deref().unwrap_or(&self.component)
+    /// `None`: not on this machine.
+    pub fn component_bytes_at(&self) -> Option<&Path> {
+        self.kept_at.as_deref().or(self.source.file())
     }
 
     /// Other bytes are refused.
@@ -257,8 +259,8 @@ impl Manifest {
 
     /// A problem of this plugin's component, for whoever looks at it.
     pub fn component_problem(&self, fault: Fault) -> Problem {
-        let path = self.component.display().to_string();
-        problem(&self.component_place, "component", &path, fault)
+        let source = self.source.to_string();
+        problem(&self.component_place, "component", &source, fault)
     }
 
     /// A problem of this plugin's group, for whoever compares plugins.

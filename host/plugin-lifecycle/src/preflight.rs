@@ -46,7 +46,13 @@ pub fn check(manifest: &Manifest) -> Result<Preflight, Vec<Problem>> {
 /// # Errors
 /// Why there are no bytes to look at.
 pub fn fetch(manifest: &Manifest) -> Result<Artifact, Vec<Problem>> {
-    artifact::file::read(manifest.component_bytes_at(), manifest.sha256()).map_err(|error| {
+    let Some(path) = manifest.component_bytes_at() else {
+        return Err(vec![manifest.component_problem(Fault::new(
+            "is not on this machine",
+            "deploy it to a running host, which fetches it; or download it and write its path",
+        ))]);
+    };
+    artifact::file::read(path, manifest.sha256()).map_err(|error| {
         let mut fault = error.fault();
         if let ArtifactError::NotFound { .. } = error
             && let Some(command) = build_command(manifest)

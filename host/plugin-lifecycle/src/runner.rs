@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use wasm::ComponentListener;
 
+use crate::artifact::Artifact;
 use crate::compile_cache::CompileCache;
 use crate::event::{Event, EventKind, Generation, Observer, Step};
 use crate::lifecycle::{Action, Lifecycle, LifecycleConfig, Status, StepResult, Verdict, Wanted};
@@ -30,7 +31,9 @@ use crate::manifest::Manifest;
 use crate::manifest::name::PluginName;
 use crate::reach::Reach;
 use crate::revision::{Digest, RevisionId};
+use crate::signature::SignaturePolicy;
 use crate::slot::{CanaryPlan, PluginSlot, Serving, Trial, TrialCounts};
+use crate::source::Fetcher;
 use guard::Trouble;
 use load::{Loaded, Loading, Material};
 use switches::Switches;
@@ -56,6 +59,10 @@ pub struct RunnerConfig {
     pub producer: Arc<dyn MessageProducer>,
     /// What they reach the outside by.
     pub reach: Reach,
+    /// Brings components that are not on this machine.
+    pub fetcher: Arc<Fetcher>,
+    /// Who must have signed them.
+    pub signatures: Arc<SignaturePolicy>,
     /// For a revision that was replaced.
     pub drain_timeout: Duration,
     /// How long it stays warm, and how long trouble takes its successor back; zero:
@@ -99,8 +106,12 @@ pub enum DeployError {
     Stopped,
 }
 
+/// Told what was fetched, before anybody looks inside: whoever keeps components keeps this
+/// one. Called where it may block.
+pub type OnFetched = Arc<dyn Fn(&Artifact, RevisionId) + Send + Sync>;
+
 /// What is to be deployed, how, and by whom.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Deploy {
     /// Component, settings, limits, grants.
     pub manifest: Arc<Manifest>,
@@ -112,6 +123,17 @@ pub struct Deploy {
     pub anew: bool,
     /// Tried first beside what serves.
     pub canary: Option<CanaryPlan>,
+    /// Hears of the bytes.
+    pub on_fetched: Option<OnFetched>,
+}
+
+impl fmt::Debug for Deploy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deploy")
+            .field("plugin", self.manifest.name())
+            .field("by", &self.by)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Deploy {
@@ -123,6 +145,7 @@ impl Deploy {
             though_refused: false,
             anew: false,
             canary: None,
+            on_fetched: None,
         }
     }
 }
@@ -367,6 +390,7 @@ enum Command {
 /// What a deployment has so far.
 struct Deployment {
     manifest: Arc<Manifest>,
+    on_fetched: Option<OnFetched>,
     by: Arc<str>,
     canary: Option<CanaryPlan>,
     material: Material,
@@ -489,6 +513,7 @@ impl Runner {
             generation,
             Deployment {
                 manifest: deploy.manifest,
+                on_fetched: deploy.on_fetched,
                 by: deploy.by,
                 canary: deploy.canary,
                 material: Material::default(),
@@ -561,6 +586,7 @@ impl Runner {
                 deployment.material.component = Some(component);
                 deployment.material.listener = Some(listener);
             }
+            Loaded::Verified => {}
             Loaded::Compiled(compiled) => deployment.material.compiled = Some(compiled),
             Loaded::WarmedUp(listener, breaker) => {
                 let listener = Arc::new(listener);
@@ -583,6 +609,7 @@ impl Runner {
         self.drain_actions("nobody");
         // Before the answers: whoever gets one sees its outcome in the status.
         let status = self.lifecycle.status();
+        self.cut_fetch(&status);
         self.status.send_if_modified(|told| {
             let is_new = *told != status;
             *told = status;
@@ -599,6 +626,15 @@ impl Runner {
             .extract_if(.., |generation, _| !deployments.contains_key(generation));
         for (_, reply) in given_up {
             let _ = reply.send(Err(DeployError::Stopped));
+        }
+    }
+
+    /// Nobody waits for a server whose bytes are no longer wanted.
+    fn cut_fetch(&mut self, status: &Status) {
+        if let Some((generation, Step::Fetch)) = self.performing
+            && status.next != Some((generation, Step::Fetch))
+        {
+            self.steps.abort_all();
         }
     }
 
@@ -626,6 +662,7 @@ impl Runner {
                         let _ = trouble.try_send((generation, reason));
                     }),
                     manifest: Arc::clone(&deployment.manifest),
+                    on_fetched: deployment.on_fetched.clone(),
                     wasm_observer: guard::watch(observer, generation, self.trouble.clone()),
                 };
                 let material = deployment.material.clone();

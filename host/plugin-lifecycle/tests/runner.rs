@@ -62,7 +62,10 @@ async fn entry_that_the_engine_cannot_read_is_compiled_again() {
         .expect("it serves");
     // A whole entry, made by something that is no engine.
     let key = host.replace_entry(b"not machine code");
+    // Code that is loaded is not read again.
+    stop(plugin).await;
 
+    let plugin = host.plugin();
     plugin
         .deploy(host.manifest("succeed", "[settings]\na = \"b\"\n"))
         .await
@@ -251,6 +254,8 @@ impl Host {
             tenant: wasm::Tenant::new(wasm::TenantConfig::new("test")),
             producer: Arc::new(NoProducer),
             reach: plugin_lifecycle::Reach::default(),
+            fetcher: Arc::default(),
+            signatures: Arc::default(),
             drain_timeout: Duration::from_secs(30),
             rollback_window: Duration::ZERO,
             observer: Arc::new(move |event: &plugin_lifecycle::Event| {

@@ -3,7 +3,7 @@
 
 pub(crate) mod address;
 
-pub use address::{HostPattern, Network, ParseGrantError};
+pub use address::{HostPattern, Network, ParseGrantError, is_public};
 
 use std::path::PathBuf;
 

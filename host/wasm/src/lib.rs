@@ -57,7 +57,7 @@ pub use event::{
 pub use failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord, Phase};
 pub use grants::{
     ClockGrant, Grants, HostPattern, HttpGrant, Network, ParseGrantError, ProducerGrant,
-    ProducerMode,
+    ProducerMode, is_public,
 };
 pub use http::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig, ResolveFuture, Resolver};
 pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};

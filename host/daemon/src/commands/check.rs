@@ -24,7 +24,7 @@ use crate::reach;
     long_about = "\
 Validates a configuration file, the manifests it names and their components (are they
 components, which world, which imports, are these granted). Opens no socket and changes
-nothing. Lists all problems at once, each with file, key, value and remedy, and ends with 3
+nothing; of a component that has to be fetched it says so. Lists all problems at once, each with file, key, value and remedy, and ends with 3
 when there is one.
 
 Examples:
@@ -69,11 +69,16 @@ pub(crate) fn execute(
     };
     let mut plugins = Vec::new();
     for (tenant, manifest) in &manifests {
+        if manifest.component().is_remote() {
+            problems.extend(reach::missing_secrets(manifest));
+            plugins.push(PluginView::new(tenant.as_deref(), manifest, None));
+            continue;
+        }
         match preflight::check(manifest) {
             Ok(found) => {
                 // Read and forgotten: what is missing is found before the plugin is loaded.
                 problems.extend(reach::missing_secrets(manifest));
-                plugins.push(PluginView::new(tenant.as_deref(), manifest, &found));
+                plugins.push(PluginView::new(tenant.as_deref(), manifest, Some(&found)));
             }
             Err(of_component) => problems.extend(of_component),
         }
@@ -168,9 +173,10 @@ struct PluginView<'a> {
     consumer_group: &'a str,
     topics: Vec<String>,
     component: String,
-    component_bytes: u64,
-    sha256: String,
-    revision: String,
+    /// This and what follows: `None` for what has to be fetched first.
+    component_bytes: Option<u64>,
+    sha256: Option<String>,
+    revision: Option<String>,
     /// Imports that reach outside; all of them are granted.
     wants: Vec<String>,
     /// What it is granted, in words.
@@ -178,13 +184,13 @@ struct PluginView<'a> {
 }
 
 impl<'a> PluginView<'a> {
-    fn new(tenant: Option<&'a str>, manifest: &'a Manifest, found: &Preflight) -> Self {
+    fn new(tenant: Option<&'a str>, manifest: &'a Manifest, found: Option<&Preflight>) -> Self {
         let group = manifest.group_config();
         Self {
             tenant,
             plugin: manifest.name().as_str(),
-            listener: found.listener.name(),
-            kind: found.listener,
+            listener: found.map_or(manifest.kind(), |found| found.listener).name(),
+            kind: found.map_or(manifest.kind(), |found| found.listener),
             file: manifest.file().display().to_string(),
             consumer_group: manifest.consumer_group(),
             topics: group
@@ -192,11 +198,16 @@ impl<'a> PluginView<'a> {
                 .iter()
                 .map(|one| one.topic.clone())
                 .collect(),
-            component: manifest.component().display().to_string(),
-            component_bytes: found.component.bytes().len() as u64,
-            sha256: found.digest.to_string(),
-            revision: found.revision.to_string(),
-            wants: found.component.reaches().map(str::to_owned).collect(),
+            component: manifest.component().to_string(),
+            component_bytes: found.map(|found| found.component.bytes().len() as u64),
+            sha256: match found {
+                Some(found) => Some(found.digest.to_string()),
+                None => manifest.sha256().map(|digest| digest.to_string()),
+            },
+            revision: found.map(|found| found.revision.to_string()),
+            wants: found.map_or_else(Vec::new, |found| {
+                found.component.reaches().map(str::to_owned).collect()
+            }),
             grants: manifest.grants().words(),
         }
     }
@@ -212,13 +223,18 @@ impl<'a> PluginView<'a> {
             ListenerKind::ScheduledPull => ("pulls", ""),
         };
         let mut text = format!(
-            "{}: plugin \"{tenant}{}\" {verb} {}{how} as {}, revision {} of {}",
+            "{}: plugin \"{tenant}{}\" {verb} {}{how} as {}, {}",
             self.file,
             self.plugin,
             self.topics.join(", "),
             self.consumer_group,
-            self.revision,
-            self.component,
+            match &self.revision {
+                Some(revision) => format!("revision {revision} of {}", self.component),
+                None => format!(
+                    "its component is {}, which is fetched when it is deployed: only then it is known what it imports and whether it is signed",
+                    self.component
+                ),
+            },
         );
         if !self.wants.is_empty() {
             text.push_str(&format!("\n  it imports {}", self.wants.join(", ")));

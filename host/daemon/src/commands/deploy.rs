@@ -1,7 +1,6 @@
 //! `mqlet deploy` (also `swap`), `rollback`, `promote`, `abort`, `cancel` and `remove`:
 //! what is made of a plugin of a running host.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -55,13 +54,16 @@ promoted by itself if it had enough messages, and aborted as soon as it fails mo
 Examples:
   mqlet deploy hello target/hello-2.wasm
   mqlet deploy hello staging/hello/plugin.toml --expect 3
-  mqlet deploy hello hello-2.wasm --canary 10% --canary-time 5m"
+  mqlet deploy hello hello-2.wasm --canary 10% --canary-time 5m
+  mqlet deploy hello oci://ghcr.io/shop/hello:1.2
+  mqlet deploy hello 'https://example.com/hello-2.wasm#sha256=…'"
 )]
 pub(crate) struct DeployArguments {
     #[command(flatten)]
     pub(crate) plugin: PluginArguments,
-    /// A component (.wasm) or a manifest (.toml)
-    pub(crate) path: PathBuf,
+    /// A component (.wasm), a manifest (.toml), https://…#sha256=… or oci://…
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: String,
     /// Though it was taken back before
     #[arg(long)]
     pub(crate) again: bool,
@@ -172,13 +174,12 @@ pub(crate) fn deploy(
     arguments: &DeployArguments,
     output: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let path = std::path::absolute(&arguments.path)
-        .with_context(|| format!("cannot use {}", arguments.path.display()))?;
+    let path = absolute(&arguments.source)?;
     let of = &arguments.plugin;
     let request = DeployRequest {
         plugin: of.plugin.clone(),
         tenant: of.tenant.clone(),
-        path: path.display().to_string(),
+        path,
         expect: of.expect,
         again: arguments.again,
         canary: arguments.canary.map(|share_per_mille| CanaryRequest {
@@ -189,6 +190,15 @@ pub(crate) fn deploy(
         }),
     };
     ask(global, of, "/v1/deploy", &request, output)
+}
+
+/// The host does not know where we are.
+fn absolute(source: &str) -> anyhow::Result<String> {
+    if source.contains("://") {
+        return Ok(source.to_owned());
+    }
+    let path = std::path::absolute(source).with_context(|| format!("cannot use {source}"))?;
+    Ok(path.display().to_string())
 }
 
 /// See [`RollbackArguments`].

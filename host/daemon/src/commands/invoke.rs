@@ -239,6 +239,8 @@ fn runner_config(
         tenant: wasm::Tenant::new(wasm::TenantConfig::new("invoke")),
         producer: Arc::new(producer),
         reach: reach::in_memory(),
+        fetcher: Arc::default(),
+        signatures: Arc::default(),
         drain_timeout: host.drain_timeout,
         rollback_window: Duration::ZERO,
         observer,

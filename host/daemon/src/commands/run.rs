@@ -84,6 +84,9 @@ pub(crate) fn execute(
         }) {
             continue;
         }
+        if manifest.component().is_remote() {
+            continue;
+        }
         for problem in preflight::check(manifest).err().unwrap_or_default() {
             // Two tenants may share a folder; what is wrong in it is said once.
             if !problems.contains(&problem) {

@@ -275,14 +275,18 @@ fn key_of(error: &TlsConfigError) -> &'static str {
 }
 
 /// Where a path of this key begins: at the file, or where the user is.
-fn base<'d>(document: &'d Document<'_>, section: &Section<'_, '_>, key: &str) -> &'d Path {
+pub(super) fn base<'d>(
+    document: &'d Document<'_>,
+    section: &Section<'_, '_>,
+    key: &str,
+) -> &'d Path {
     match section.place(key) {
         Place::File { .. } => document.file().parent().unwrap_or(Path::new("")),
         Place::Environment { .. } | Place::Flag { .. } => Path::new(""),
     }
 }
 
-fn read_file(path: &PathBuf) -> Result<Vec<u8>, Fault> {
+pub(super) fn read_file(path: &PathBuf) -> Result<Vec<u8>, Fault> {
     let unreadable = |reason: String| {
         Fault::new(
             format!("names {}, which cannot be read: {reason}", path.display()),

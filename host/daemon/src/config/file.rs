@@ -16,7 +16,7 @@ use plugin_lifecycle::value::bytes_text;
 use crate::cli::LogFormat;
 use crate::config::{
     ApiConfig, ApiToken, ControlConfig, HostConfig, LogConfig, TenantConfig, budgets, connection,
-    folders,
+    folders, sources,
 };
 use crate::control::socket;
 use crate::reach;
@@ -40,7 +40,7 @@ const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// cannot be told apart is left out.
 pub(crate) fn read(document: &Document<'_>) -> (HostConfig, LogConfig, Vec<TenantConfig>) {
     let root = document.root();
-    let host = host(document, root.section("host"), root.section("control"));
+    let host = host(document, &root);
     let log = log(root.section("log"));
     let tenants = tenants(document, &root, &host);
     root.not_yet("admin", "remove it");
@@ -48,16 +48,14 @@ pub(crate) fn read(document: &Document<'_>) -> (HostConfig, LogConfig, Vec<Tenan
     (host, log, tenants)
 }
 
-/// Reads `[host]` and `[control]`.
-pub(crate) fn host(
-    document: &Document<'_>,
-    section: Section<'_, '_>,
-    control_section: Section<'_, '_>,
-) -> HostConfig {
+/// Reads `[host]`, `[control]` and `[sources]`.
+pub(crate) fn host(document: &Document<'_>, root: &Section<'_, '_>) -> HostConfig {
+    let section = root.section("host");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let state_dir = folder(document, &section, "state_dir", folders::state_dir());
     let config = HostConfig {
-        control: control(document, control_section, &state_dir),
+        control: control(document, root.section("control"), &state_dir),
+        sources: sources::read(document, root.section("sources")),
         worker_threads: section.or("worker_threads", cores + 1, |value| {
             value
                 .count(1..=1024)
@@ -253,6 +251,7 @@ fn tenant<'d, 't>(
     let budgets = budgets::read(section.section("budgets"));
     let reach = reach::read_limits(&section);
     let ceiling = Ceiling::read(name, section.section("grants"));
+    let signatures = sources::signatures(document, section.section("signatures"));
     section.not_yet("instance_name", "remove it");
     let Some(plugins_folder) = plugins else {
         section.refuse_unknown();
@@ -273,6 +272,7 @@ fn tenant<'d, 't>(
         budgets,
         ceiling,
         reach,
+        signatures,
     };
     Some(Share {
         section,

@@ -14,6 +14,16 @@ pub(crate) fn state_dir() -> Option<PathBuf> {
     xdg("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("mqlet"))
 }
 
+/// Where docker keeps who we are at registries: `DOCKER_CONFIG/config.json`, else
+/// `~/.docker/config.json`.
+pub(crate) fn docker_config() -> Option<PathBuf> {
+    let folder = match std::env::var_os("DOCKER_CONFIG") {
+        Some(folder) => PathBuf::from(folder),
+        None => etcetera::home_dir().ok()?.join(".docker"),
+    };
+    Some(folder.join("config.json"))
+}
+
 /// A path that a person wrote: `~` is the home folder, a relative one starts at `base`.
 pub(crate) fn expand(text: &str, base: &Path) -> Result<PathBuf, Fault> {
     if text.is_empty() {

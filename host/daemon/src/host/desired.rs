@@ -32,6 +32,11 @@ fn stamp(file: &Path) -> Option<Stamp> {
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
+/// `None` too for one that is not on this machine: it does not change under its name.
+fn stamp_of_component(manifest: &Manifest) -> Option<Stamp> {
+    stamp(manifest.component().file()?)
+}
+
 /// Looks at a folder. Blocks.
 ///
 /// # Errors
@@ -52,7 +57,7 @@ pub(super) fn look(of: &Path, seen: &mut Seen) -> Result<Desired, Problem> {
         if let Some((of_file, of_component, manifest, fingerprint)) = seen.get(file)
             && of_file.is_some()
             && *of_file == stamp_of_file
-            && *of_component == stamp(manifest.component())
+            && *of_component == stamp_of_component(manifest)
         {
             let known = (manifest.clone(), fingerprint.clone());
             desired.manifests.push(known);
@@ -61,7 +66,7 @@ pub(super) fn look(of: &Path, seen: &mut Seen) -> Result<Desired, Problem> {
         match Manifest::load(file) {
             Ok(manifest) => {
                 // Before it is read: what changes meanwhile is read again.
-                let of_component = stamp(manifest.component());
+                let of_component = stamp_of_component(&manifest);
                 let fingerprint = fingerprint_of(&manifest);
                 let read = (
                     stamp_of_file,

@@ -106,7 +106,10 @@ async fn look(
     };
     let mut half: BTreeSet<PathBuf> = found.files.iter().cloned().collect();
     half.retain(|file| is_written(file));
-    let incomplete = manifests.iter().filter(|(m, _)| is_written(m.component()));
+    let incomplete = manifests.iter().filter(|(m, _)| {
+        let file = m.component().file();
+        file.is_some_and(is_written)
+    });
     half.extend(incomplete.map(|(manifest, _)| manifest.file().to_owned()));
     problems.retain(|(file, _)| !half.contains(file));
     manifests.retain(|(manifest, _)| !half.contains(manifest.file()));
@@ -202,7 +205,7 @@ fn tell(host: &Host, number: usize, problems: Vec<(PathBuf, String)>, files: &[P
 }
 
 fn watch_component(watch: &mut Option<Watch>, manifest: &Manifest) {
-    if let Some(watch) = watch {
-        add(watch, manifest.component().to_owned());
+    if let (Some(watch), Some(file)) = (watch, manifest.component().file()) {
+        add(watch, file.to_owned());
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use driver::DriverError;
 use plugin_lifecycle::{
-    CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, Manifest, Plugin,
-    Problems, RevisionId, preflight,
+    CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, Manifest, OnFetched,
+    Plugin, RevisionId, preflight,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{info, warn};
@@ -50,7 +50,7 @@ pub(crate) struct Hosted {
     plugin: Plugin,
     store: Store,
     /// Held for a look, an entry or a small file's write; not across a wait.
-    book: Mutex<Book>,
+    book: Arc<Mutex<Book>>,
     /// What was applied last. Held for a look.
     manifest: Mutex<Manifest>,
     /// How the group consumes; `None`: it has not been joined. Held while it is changed,
@@ -83,7 +83,7 @@ impl Hosted {
             plugin: tenant.start_plugin(manifest),
             tenant: Arc::clone(tenant),
             store,
-            book: Mutex::new(book),
+            book: Arc::new(Mutex::new(book)),
             manifest: Mutex::new(manifest.clone()),
             group: tokio::sync::Mutex::new(None),
             expecting: Arc::new(Semaphore::new(1)),
@@ -187,6 +187,17 @@ impl Hosted {
             .await?;
             return Ok(());
         }
+        // What came over a network once is here: a start needs no server, and a tag leads
+        // where it led.
+        let fetched = {
+            let book = self.book();
+            let fetched = book.fetched_for(&manifest).cloned();
+            fetched.filter(|_| manifest.component().is_remote())
+        };
+        let manifest = match fetched.map(|fetched| self.runs(&manifest, &fetched)) {
+            Some(Ok(kept)) => if_whole(kept, manifest).await?,
+            Some(Err(_)) | None => manifest,
+        };
         let Err(error) = self.apply_file(manifest, fingerprint, "start").await else {
             return Ok(());
         };
@@ -401,21 +412,14 @@ impl Hosted {
         how: DeployHow,
         group: Option<&Manifest>,
     ) -> anyhow::Result<Deployed> {
-        let (manifest, component) = self.keep_component(manifest.clone()).await?;
-        let revision = RevisionId::new(component, &manifest);
-        {
-            let mut book = self.book();
-            if how.though_refused {
-                book.allow(revision);
-            }
-            book.announce(revision, component, &manifest, by);
-        }
+        let manifest = self.kept_already(manifest.clone()).await?;
         let threads = |manifest: &Manifest| manifest.group_config().consume_thread_max();
         let deploy = Deploy {
             though_refused: how.though_refused,
             canary: how.canary,
             // Its instances are counted by it, and no part of the revision.
             anew: group.is_some_and(|group| threads(group) != threads(&manifest)),
+            on_fetched: Some(self.keeper(&manifest, by, how)),
             ..Deploy::new(Arc::new(manifest), by)
         };
         let deployed = self.plugin.deploy_as(deploy).await?;
@@ -433,22 +437,34 @@ impl Hosted {
         Ok(deployed)
     }
 
-    /// Takes a copy of the component: from here on its file may change.
-    async fn keep_component(&self, manifest: Manifest) -> anyhow::Result<(Manifest, Digest)> {
+    /// Bytes that are pinned and kept are not fetched again.
+    async fn kept_already(&self, manifest: Manifest) -> anyhow::Result<Manifest> {
+        let Some(wanted) = manifest.sha256() else {
+            return Ok(manifest);
+        };
+        if manifest.component_bytes_at().is_some() {
+            return Ok(manifest);
+        }
+        let path = self.store.components.path(wanted);
+        if_whole(manifest.clone().kept_at(path, wanted), manifest).await
+    }
+
+    /// Takes a copy of the component as soon as its bytes are known to be those that are
+    /// wanted, and announces its revision: it may serve before anybody is told.
+    fn keeper(&self, manifest: &Manifest, by: &str, how: DeployHow) -> OnFetched {
         let components = self.store.components.clone();
-        let kept = tokio::task::spawn_blocking(move || {
-            let artifact = preflight::fetch(&manifest)
-                .map_err(|found| anyhow::anyhow!("{}", Problems(found)))?;
-            let digest = artifact.digest;
-            Ok(match components.put(digest, &artifact.bytes) {
-                Ok(copy) => (manifest.kept_at(copy, digest), digest),
-                Err(error) => {
-                    warn!(target: "mqlet", "a component is not kept: after a restart it is wanted at {} again: {error:#}", manifest.component().display());
-                    (manifest, digest)
-                }
-            })
-        });
-        kept.await.context("keeping a component ended early")?
+        let book = Arc::clone(&self.book);
+        let (manifest, by) = (manifest.clone(), by.to_owned());
+        Arc::new(move |artifact, revision| {
+            if let Err(error) = components.put(artifact) {
+                warn!(target: "mqlet", "a component is not kept: after a restart it is wanted from {} again: {error:#}", manifest.component());
+            }
+            let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+            if how.though_refused {
+                book.allow(revision);
+            }
+            book.announce(revision, artifact.digest, &manifest, &by);
+        })
     }
 
     /// The group consumes as this manifest says.
@@ -504,6 +520,15 @@ impl Hosted {
             warn!(target: "mqlet", tenant = %self.tenant_name(), plugin = self.name(), "a restart will not know what serves now: {error:#}");
         }
     }
+}
+
+/// The first, if its bytes are there, and those that are wanted.
+async fn if_whole(kept: Manifest, otherwise: Manifest) -> anyhow::Result<Manifest> {
+    let looked = tokio::task::spawn_blocking(move || match preflight::fetch(&kept) {
+        Ok(_) => kept,
+        Err(_) => otherwise,
+    });
+    looked.await.context("a look at a component ended early")
 }
 
 /// All that a group's configuration says.

@@ -77,6 +77,9 @@ pub(crate) struct Kept {
     pub(crate) manifest: String,
     /// Where that stood.
     pub(crate) file: PathBuf,
+    /// Where its component came from.
+    #[serde(default)]
+    pub(crate) source: String,
     /// Who or what asked for it first.
     pub(crate) by: String,
     /// When.
@@ -159,6 +162,14 @@ impl Book {
         self.page.kept.iter().find(|kept| kept.number == number)
     }
 
+    /// The newest revision that a manifest of a component elsewhere led to: its bytes are
+    /// here.
+    pub(crate) fn fetched_for(&self, manifest: &Manifest) -> Option<&Kept> {
+        let source = manifest.component().to_string();
+        let mut kept = self.page.kept.iter().rev();
+        kept.find(|kept| kept.source == source && kept.manifest == manifest.text())
+    }
+
     /// The number of a revision that is kept.
     pub(crate) fn number_of(&self, revision: RevisionId) -> Option<u64> {
         let revision = revision.digest().to_string();
@@ -210,6 +221,7 @@ impl Book {
             component: component.to_string(),
             manifest: manifest.text().to_owned(),
             file: manifest.file().to_owned(),
+            source: manifest.component().to_string(),
             by,
             at_ms: now_ms(),
         });
@@ -306,6 +318,8 @@ fn read(file: &Path) -> anyhow::Result<Option<Page>> {
 
 #[cfg(test)]
 mod tests {
+    use plugin_lifecycle::artifact::Artifact;
+
     use super::*;
 
     fn manifest(settings: &str) -> Manifest {
@@ -328,7 +342,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let components = Components::new(folder.path());
         let path = components
-            .put(Digest::of(b"code"), b"code")
+            .put(&Artifact::new(b"code".as_slice().into()))
             .expect("written");
         let (mut book, damage) = Book::open(folder.path(), "t", "p", &components);
         assert!(damage.is_none());
@@ -354,7 +368,7 @@ mod tests {
         assert_eq!(again.page, book.page);
         let serving = again.serving().expect("the first one");
         let runs = again.manifest_of(serving).expect("understood");
-        assert_eq!(runs.component_bytes_at(), path);
+        assert_eq!(runs.component_bytes_at(), Some(&*path));
         assert_eq!(RevisionId::new(Digest::of(b"code"), &runs), revision);
     }
 
@@ -378,7 +392,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let components = Components::new(folder.path());
         let digest = Digest::of(b"x");
-        let path = components.put(digest, b"x").expect("written");
+        let path = components
+            .put(&Artifact::new(b"x".as_slice().into()))
+            .expect("written");
         components.hold(digest);
         components.hold(digest);
         components.release(digest);

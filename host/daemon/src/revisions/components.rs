@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plugin_lifecycle::Digest;
+use plugin_lifecycle::artifact::Artifact;
+use plugin_lifecycle::signature::Provenance;
 
 use super::replace;
 
@@ -30,17 +32,27 @@ impl Components {
         self.folder.join(format!("{digest}.wasm"))
     }
 
-    /// Keeps a component. Blocks.
+    /// Keeps a component and what was found beside it. Blocks.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn put(&self, digest: Digest, bytes: &[u8]) -> anyhow::Result<PathBuf> {
-        let path = self.path(digest);
+    pub(crate) fn put(&self, artifact: &Artifact) -> anyhow::Result<PathBuf> {
+        let path = self.path(artifact.digest);
+        if !artifact.provenance.is_empty() {
+            let beside = self.provenance(artifact.digest);
+            replace(&beside, &artifact.provenance.to_json())?;
+        }
+        let bytes = &artifact.bytes;
         let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64);
         if !is_there {
             replace(&path, bytes)?;
         }
         Ok(path)
+    }
+
+    fn provenance(&self, digest: Digest) -> PathBuf {
+        let ending = Provenance::ENDING;
+        self.folder.join(format!("{digest}.wasm{ending}"))
     }
 
     /// A kept revision has it.
@@ -60,6 +72,7 @@ impl Components {
             users.remove(&digest);
             // What stays is found again by the next one with these bytes.
             let _ = std::fs::remove_file(self.path(digest));
+            let _ = std::fs::remove_file(self.provenance(digest));
         }
     }
 }
@@ -73,9 +86,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let components = Components::new(folder.path());
         let bytes = vec![7; 1 << 20];
-        let digest = Digest::of(&bytes);
+        let artifact = Artifact::new(bytes.clone().into());
         std::thread::scope(|scope| {
-            let put = || components.put(digest, &bytes);
+            let put = || components.put(&artifact);
             let all: Vec<_> = (0..16).map(|_| scope.spawn(put)).collect();
             for one in all {
                 let path = one.join().expect("no panic").expect("written");

@@ -8,6 +8,7 @@ use wasm::COMPONENT_BYTES_MAX;
 
 use crate::artifact::{Artifact, ArtifactError};
 use crate::revision::Digest;
+use crate::signature::Provenance;
 
 /// Reads a component. Blocks; a file over the limit is not read at all.
 ///
@@ -70,6 +71,7 @@ fn read_bounded(path: &Path, bytes_max: u64) -> Result<Artifact, ArtifactError> 
     Ok(Artifact {
         bytes: bytes.into(),
         digest,
+        provenance: Provenance::default(),
     })
 }
 

@@ -287,7 +287,13 @@ impl Transcript {
     }
 
     fn step(&mut self, generation: &str, step: &str, result: StepResult) {
-        let steps = [Step::Fetch, Step::Check, Step::Compile, Step::WarmUp];
+        let steps = [
+            Step::Fetch,
+            Step::Verify,
+            Step::Check,
+            Step::Compile,
+            Step::WarmUp,
+        ];
         let step = steps
             .into_iter()
             .find(|one| one.to_string() == step)

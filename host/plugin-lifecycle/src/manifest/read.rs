@@ -1,8 +1,6 @@
 //! From a document to a [`Manifest`]: the keys at its root and `[settings]`; each of the
 //! other tables has a file of its own beside this one.
 
-use std::path::PathBuf;
-
 use wasm::ListenerKind;
 
 use super::name::PluginName;
@@ -11,7 +9,8 @@ use super::{
 };
 use crate::document::{Document, Section};
 use crate::problem::{Fault, beside};
-use crate::value::Value;
+use crate::revision::Digest;
+use crate::source::Source;
 
 /// `None` only beside a problem.
 pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
@@ -19,7 +18,9 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     let name = root.required("name", "\"hello\"", |value| {
         PluginName::parse(value.text()?)
     });
-    let component = root.required("component", "\"target/mqlet/hello.wasm\"", component);
+    let component = root.required("component", "\"target/mqlet/hello.wasm\"", |value| {
+        Source::parse(value.text()?)
+    });
     let sha256 = root.optional("sha256", |value| {
         value
             .text()?
@@ -49,6 +50,7 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     let component_place = root.place("component");
     let name_place = root.place("name");
     let consumer_group_place = root.place("consumer_group");
+    let sha256 = pinned(&root, component.as_ref(), sha256, build.is_some());
     root.refuse_unknown();
 
     let (consumer_group, group) = group?;
@@ -60,7 +62,10 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
         text: "".into(),
         name,
         name_place,
-        component: beside(document.file(), &component?),
+        source: match component?.0 {
+            Source::File(path) => Source::File(beside(document.file(), &path)),
+            remote => remote,
+        },
         component_place,
         kept_at: None,
         sha256,
@@ -80,27 +85,41 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     })
 }
 
-fn component(value: Value<'_>) -> Result<PathBuf, Fault> {
-    let text = value.text()?;
-    if text.is_empty() {
-        return Err(Fault::new(
-            "is empty",
-            "write the path of the component, for example \"target/mqlet/hello.wasm\"",
-        ));
-    }
-    if let Some((scheme, _)) = text.split_once("://") {
-        return Err(match scheme {
-            "file" => Fault::new("is a URL", "write the path alone, without file://"),
-            "http" | "https" | "oci" => {
-                Fault::not_available("download the component and write the path of the file")
-            }
-            _ => Fault::new(
-                "has a scheme nobody knows",
-                "write the path of the component",
+/// The digest that is wanted: of the key, or of the address. What comes from a server
+/// nobody vouches for has one; a registry's reference is as good as its tag.
+fn pinned(
+    root: &Section<'_, '_>,
+    component: Option<&(Source, Option<Digest>)>,
+    of_key: Option<Digest>,
+    is_built: bool,
+) -> Option<Digest> {
+    let (source, of_address) = component?;
+    if is_built && source.is_remote() {
+        root.fault(
+            "component",
+            Fault::new(
+                "is not on this machine, and [build] writes it",
+                "write the path that is built, or remove [build]",
             ),
-        });
+        );
     }
-    Ok(PathBuf::from(text))
+    if let (Some(of_key), Some(of_address)) = (of_key, of_address)
+        && of_key != *of_address
+    {
+        let what = format!("is not the digest that component has, {of_address}");
+        root.fault("sha256", Fault::new(what, "remove one of the two"));
+    }
+    let wanted = of_key.or(*of_address);
+    if matches!(source, Source::Web(_)) && wanted.is_none() && !root.has("sha256") {
+        root.fault(
+            "component",
+            Fault::new(
+                "has no digest",
+                "add #sha256= and the 64 digits that sha256sum prints for it: other bytes are then refused",
+            ),
+        );
+    }
+    wanted
 }
 
 fn settings(section: &Section<'_, '_>) -> Vec<(String, String)> {

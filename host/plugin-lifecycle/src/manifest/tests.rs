@@ -28,8 +28,8 @@ fn required_keys_alone_give_the_defaults() {
 
     assert_eq!(manifest.name().as_str(), "hello");
     assert_eq!(
-        manifest.component(),
-        Path::new("plugins/a/target/mqlet/hello.wasm")
+        manifest.component().file(),
+        Some(Path::new("plugins/a/target/mqlet/hello.wasm"))
     );
     let group = manifest.group_config();
     assert_eq!(&**group.consumer_group(), "hello-group");
@@ -276,7 +276,7 @@ fn all_problems_are_found_in_one_pass() {
     problems(
         r#"
 name = "Hello World"
-component = "oci://registry/hello:1"
+component = "oci://registry"
 consumer_grup = "hello-group"
 [[subscription]]
 topic = "%RETRY%hello"
@@ -294,7 +294,7 @@ http = true
         &expect![[r#"
             plugin.toml: consumer_group: is missing; add consumer_group = "hello-group"
             plugin.toml:2: name = "Hello World": contains 'H'; write a-z, 0-9 and -, at most 63 characters, for example "order-audit"
-            plugin.toml:3: component = "oci://registry/hello:1": is not available in this version; download the component and write the path of the file
+            plugin.toml:3: component = "oci://registry": names no repository; write oci://REGISTRY/REPOSITORY:TAG, or …@sha256:DIGEST, for example "oci://ghcr.io/shop/orders:1.2"
             plugin.toml:4: consumer_grup = "hello-group": is an unknown key; did you mean "consumer_group"?
             plugin.toml:6: subscription.topic = "%RETRY%hello": is a retry topic; name the topic that messages are first sent to; the retry topic of the group comes with it
             plugin.toml:7: subscription.expresion = "TagA": is an unknown key; did you mean "expression"?

@@ -14,7 +14,9 @@ use crate::manifest::Manifest;
 use crate::preflight;
 use crate::problem::{Problem, Problems};
 use crate::revision::RevisionId;
-use crate::runner::{RunnerConfig, tell};
+use crate::runner::{OnFetched, RunnerConfig, tell};
+use crate::signature::SignatureMode;
+use crate::source::{Fetched, beside_file};
 
 /// What a step brought.
 pub(super) enum Loaded {
@@ -23,6 +25,7 @@ pub(super) enum Loaded {
         revision: RevisionId,
         permit: OwnedSemaphorePermit,
     },
+    Verified,
     Checked {
         component: CheckedComponent,
         listener: ListenerKind,
@@ -34,6 +37,8 @@ pub(super) enum Loaded {
 /// What a step needs beside what the one before brought.
 pub(super) struct Loading {
     pub(super) manifest: Arc<Manifest>,
+    /// Hears of the bytes.
+    pub(super) on_fetched: Option<OnFetched>,
     /// Hears what happens in the calls of this deployment.
     pub(super) wasm_observer: wasm::Observer,
     /// Hears that its breaker tripped.
@@ -67,11 +72,13 @@ pub(super) async fn perform(
 ) -> Result<Loaded, String> {
     let Loading {
         manifest,
+        on_fetched,
         wasm_observer,
         trouble,
     } = loading;
     match step {
-        Step::Fetch => fetch(manifest, config).await,
+        Step::Fetch => fetch(manifest, on_fetched, config).await,
+        Step::Verify => verify(&manifest, wanted(material.artifact)?, config).await,
         Step::Check => check(manifest, wanted(material.artifact)?, config).await,
         Step::Compile => {
             let revision = wanted(material.artifact)?.digest;
@@ -84,14 +91,34 @@ pub(super) async fn perform(
     }
 }
 
-async fn fetch(manifest: Arc<Manifest>, config: &RunnerConfig) -> Result<Loaded, String> {
+async fn fetch(
+    manifest: Arc<Manifest>,
+    on_fetched: Option<OnFetched>,
+    config: &RunnerConfig,
+) -> Result<Loaded, String> {
+    let with_signatures = config.signatures.mode() != SignatureMode::None;
+    // A slow server keeps nobody else from loading: its bytes have a bound of their own.
+    let fetched = match manifest.component_bytes_at() {
+        Some(_) => None,
+        None => Some(bring(&manifest, with_signatures, config).await?),
+    };
     let permit = Arc::clone(&config.loads)
         .acquire_owned()
         .await
         .map_err(|_| "the host is stopping".to_owned())?;
     blocking(move || {
-        let artifact = preflight::fetch(&manifest).map_err(lines)?;
+        let artifact = match (fetched, manifest.component_bytes_at()) {
+            (Some(fetched), _) => fetched.artifact,
+            (None, Some(path)) if with_signatures => Artifact {
+                provenance: beside_file(path),
+                ..preflight::fetch(&manifest).map_err(lines)?
+            },
+            (None, _) => preflight::fetch(&manifest).map_err(lines)?,
+        };
         let revision = RevisionId::new(artifact.digest, &manifest);
+        if let Some(on_fetched) = on_fetched {
+            on_fetched(&artifact, revision);
+        }
         Ok(Loaded::Fetched {
             artifact,
             revision,
@@ -99,6 +126,52 @@ async fn fetch(manifest: Arc<Manifest>, config: &RunnerConfig) -> Result<Loaded,
         })
     })
     .await
+}
+
+/// From a server or a registry.
+async fn bring(
+    manifest: &Manifest,
+    with_signatures: bool,
+    config: &RunnerConfig,
+) -> Result<Fetched, String> {
+    let source = manifest.component();
+    let fetched = config
+        .fetcher
+        .fetch(source, manifest.sha256(), with_signatures)
+        .await
+        .map_err(|error| error.to_string())?;
+    let kind = EventKind::Fetched {
+        source: source.to_string(),
+        resolved: fetched.resolved.clone(),
+        component: fetched.artifact.digest,
+    };
+    tell(&config.observer, &manifest.name().to_arc(), kind);
+    Ok(fetched)
+}
+
+async fn verify(
+    manifest: &Manifest,
+    artifact: Artifact,
+    config: &RunnerConfig,
+) -> Result<Loaded, String> {
+    let mode = config.signatures.mode();
+    if mode == SignatureMode::None {
+        return Ok(Loaded::Verified);
+    }
+    let (policy, component) = (Arc::clone(&config.signatures), artifact.digest);
+    let signer = blocking(move || Ok(policy.signer(&artifact))).await?;
+    let kind = match (signer, mode) {
+        (Ok(by), _) => EventKind::Signed { component, by },
+        (Err(reason), SignatureMode::Warn) => EventKind::NotSigned { component, reason },
+        (Err(reason), _) => {
+            return Err(format!(
+                "component {} is not used: {reason}",
+                component.short()
+            ));
+        }
+    };
+    tell(&config.observer, &manifest.name().to_arc(), kind);
+    Ok(Loaded::Verified)
 }
 
 async fn check(
@@ -276,7 +349,7 @@ fn entry_refused(manifest: &Manifest, why: &dyn std::error::Error, config: &Runn
 }
 
 fn load_failed(manifest: &Manifest, error: &LoadError) -> String {
-    format!("{}: {error}", manifest.component().display())
+    format!("{}: {error}", manifest.component())
 }
 
 fn lines(problems: Vec<Problem>) -> String {

@@ -149,6 +149,7 @@ impl Runner {
         }
         let revived = Deployment {
             manifest: Arc::clone(&warm.manifest),
+            on_fetched: None,
             by: by.into(),
             canary: None,
             material: Material::default(),

@@ -182,7 +182,7 @@ impl fmt::Display for Network {
 
 /// Whether an address may be connected to without a grant of its own. Addresses of IPv6
 /// that stand for one of IPv4 are what they stand for.
-pub(crate) fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),

@@ -1,7 +1,7 @@
 //! One run of `mqlet dev`: a broker, a tenant, a plugin, and its replacement on save.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -129,6 +129,8 @@ impl Session {
             weight: wasm::WEIGHT_DEFAULT,
             budgets: wasm::Budgets::default(),
             reach: reach::in_memory(),
+            // Its author runs it.
+            signatures: Arc::default(),
             // Its broker forgets everything too.
             local_offsets: None,
             plugin_observer: None,
@@ -181,7 +183,7 @@ impl Session {
         let mut paths = vec![self.manifest.file().to_owned()];
         match self.manifest.build().filter(|_| self.build) {
             Some(build) => paths.extend(build.watch.iter().cloned()),
-            None => paths.push(self.manifest.component().to_owned()),
+            None => paths.extend(self.manifest.component().file().map(Path::to_owned)),
         }
         paths
     }

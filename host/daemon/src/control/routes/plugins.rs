@@ -1,10 +1,12 @@
 //! Plugins: which there are, and what is made of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plugin_lifecycle::manifest::folder;
+use plugin_lifecycle::problem::Fault;
+use plugin_lifecycle::source::Source;
 use plugin_lifecycle::{CanaryPlan, Change, DeployOutcome, Manifest, Problems};
 
 use super::{Refusal, body};
@@ -51,7 +53,7 @@ pub(super) async fn deploy(
     let host = host(directory)?;
     let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
     let permit = hosted.expect(request.expect).await?;
-    let manifest = manifest(&hosted, PathBuf::from(&request.path)).await?;
+    let manifest = manifest(&hosted, &request.path).await?;
     // Of its own: whoever asked may go, and what was begun is still finished.
     let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
     let deployed = tokio::spawn(async move {
@@ -139,13 +141,26 @@ fn host(directory: &Directory) -> Result<Arc<Host>, Refusal> {
 }
 
 /// The plugin with the component at this path, or the manifest there.
-async fn manifest(hosted: &Hosted, path: PathBuf) -> Result<Manifest, Refusal> {
+async fn manifest(hosted: &Hosted, named: &str) -> Result<Manifest, Refusal> {
+    let refused =
+        |fault: Fault| Refusal::new(400, format!("{named}: {}; {}", fault.what, fault.remedy));
+    let (source, digest) = Source::parse(named).map_err(refused)?;
+    let path = match source {
+        Source::File(path) => path,
+        Source::Web(_) if digest.is_none() => {
+            return Err(Refusal::new(
+                400,
+                format!("{named} has no digest; add #sha256= and what sha256sum prints for it"),
+            ));
+        }
+        remote => return Ok(hosted.manifest().with_component(remote, digest)),
+    };
     if !path.is_absolute() {
         return Err(Refusal::new(400, "the path is not absolute"));
     }
     let is_manifest = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
     if !is_manifest {
-        return Ok(hosted.manifest().with_component(path, None));
+        return Ok(hosted.manifest().with_component(Source::File(path), None));
     }
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
     let manifest = loaded.map_err(|error| Refusal::new(500, error.to_string()))??;

@@ -67,6 +67,20 @@ pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
             warn!(target: "plugin", %tenant, %plugin, %generation, "plugin \"{plugin}\": calls of the revision before did not end within the drain timeout and are killed");
         }
         EventKind::Breaker { revision, event } => breaker(tenant, plugin, *revision, event),
+        EventKind::Fetched {
+            source,
+            resolved,
+            component,
+        } => {
+            let resolved = resolved.as_deref();
+            info!(target: "plugin", %tenant, %plugin, source, resolved, component = component.short(), "plugin \"{plugin}\": component {} came from {}", component.short(), resolved.unwrap_or(source));
+        }
+        EventKind::Signed { component, by } => {
+            debug!(target: "plugin", %tenant, %plugin, component = component.short(), by, "plugin \"{plugin}\": component {} is signed by {by}", component.short());
+        }
+        EventKind::NotSigned { component, reason } => {
+            warn!(target: "plugin", %tenant, %plugin, component = component.short(), "plugin \"{plugin}\": component {} is used though {reason}", component.short());
+        }
         EventKind::CacheOff { folder, reason } => {
             warn!(target: "plugin", folder = %folder.display(), "compiled components are not kept, every start compiles again: {reason}; choose another folder with --cache-dir");
         }
