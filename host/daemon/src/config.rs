@@ -4,6 +4,7 @@
 //! Past this point nobody checks again. `mqlet.toml` is read by `file`, variables and
 //! flags come from `overrides`; `problem` shows what is wrong to people and programs.
 
+pub(crate) mod api;
 pub(crate) mod budgets;
 pub(crate) mod connection;
 pub(crate) mod file;
@@ -13,21 +14,21 @@ pub(crate) mod problem;
 mod sources;
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plugin_lifecycle::Ceiling;
 use plugin_lifecycle::document::{Document, Override};
 use plugin_lifecycle::manifest::{Manifest, folder};
 use plugin_lifecycle::problem::{Fault, Problem};
 use plugin_lifecycle::signature::SignaturePolicy;
 use plugin_lifecycle::source::SourcesConfig;
-use plugin_lifecycle::{Ceiling, Digest};
 use protocol::topic;
 
 use crate::cli::{GlobalArguments, HostArguments, LogFormat};
+use crate::config::api::ApiConfig;
 use crate::config::connection::ConnectionConfig;
 use crate::reach::ReachLimits;
 
@@ -77,37 +78,8 @@ pub(crate) struct ControlConfig {
     pub(crate) socket: PathBuf,
     /// Nobody chose it: a host that cannot make it runs without.
     pub(crate) is_default: bool,
-    /// The same over TCP, for whoever has the token.
+    /// The same over TCP.
     pub(crate) api: Option<ApiConfig>,
-}
-
-/// `api` and `api_token` of `[control]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ApiConfig {
-    /// On this machine alone.
-    pub(crate) address: SocketAddr,
-    pub(crate) token: ApiToken,
-}
-
-/// A token, by its digest: comparing digests tells nobody how much of one is right.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ApiToken(Digest);
-
-impl ApiToken {
-    pub(crate) fn new(token: &str) -> Self {
-        Self(Digest::of(token.as_bytes()))
-    }
-
-    /// It is this one.
-    pub(crate) fn is(&self, token: &str) -> bool {
-        self.0 == Digest::of(token.as_bytes())
-    }
-}
-
-impl std::fmt::Debug for ApiToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ApiToken")
-    }
 }
 
 /// `[log]`.

@@ -5,6 +5,7 @@
 //! the file system, `http` the bytes, `accept` the connections and their bounds, `server` who
 //! asks, `api` the same over TCP for whoever has a token, `routes`
 //! what is answered, from the plain types of `answers`; `client` is the other side.
+//! `openapi` describes all of it for programs;
 //! `directory` says which tenants and plugins there are.
 
 mod accept;
@@ -14,6 +15,7 @@ pub(crate) mod client;
 pub(crate) mod directory;
 mod explain;
 mod http;
+mod openapi;
 pub(crate) mod plugin_answers;
 mod routes;
 mod server;

@@ -31,6 +31,7 @@ use crate::control::Directory;
 use crate::control::directory::PluginState;
 use crate::reach;
 use crate::revisions::components::Components;
+use crate::revisions::uploads::Uploads;
 
 /// Where revisions are kept, and who writes down what happens.
 #[derive(Clone, Debug)]
@@ -220,6 +221,16 @@ impl Host {
                 "several tenants have a plugin \"{name}\"; name one with --tenant"
             ))),
         }
+    }
+
+    /// Where components that were brought over the API wait.
+    pub(crate) fn uploads(&self) -> Uploads {
+        Uploads::new(&self.store.state_dir)
+    }
+
+    /// Where the ledger is.
+    pub(crate) fn state_dir(&self) -> &Path {
+        &self.store.state_dir
     }
 
     /// All plugins, by tenant and name.

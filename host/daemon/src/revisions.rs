@@ -5,6 +5,7 @@
 pub(crate) mod book;
 pub(crate) mod components;
 pub(crate) mod ledger;
+pub(crate) mod uploads;
 
 use std::io::Write as _;
 use std::path::Path;

@@ -179,7 +179,8 @@ pub(crate) fn deploy(
     let request = DeployRequest {
         plugin: of.plugin.clone(),
         tenant: of.tenant.clone(),
-        path,
+        path: Some(path),
+        manifest: None,
         expect: of.expect,
         again: arguments.again,
         canary: arguments.canary.map(|share_per_mille| CanaryRequest {

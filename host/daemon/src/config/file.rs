@@ -1,6 +1,5 @@
 //! Every key of `mqlet.toml`, with its default and its range.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,8 +14,7 @@ use plugin_lifecycle::value::bytes_text;
 
 use crate::cli::LogFormat;
 use crate::config::{
-    ApiConfig, ApiToken, ControlConfig, HostConfig, LogConfig, TenantConfig, budgets, connection,
-    folders, sources,
+    ControlConfig, HostConfig, LogConfig, TenantConfig, api, budgets, connection, folders, sources,
 };
 use crate::control::socket;
 use crate::reach;
@@ -28,8 +26,6 @@ const BUFFER_BYTES_DEFAULT: u64 = 1 << 30;
 const TENANT_BUFFER_BYTES_MIN: u64 = 32 << 20;
 const INSTANCES_MAX_DEFAULT: u64 = 1000;
 const DRAIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Characters of a token for the API.
-const API_TOKEN_MIN: usize = 16;
 /// How long a revision that was replaced stays warm, and how long trouble takes its
 /// successor back by itself.
 const ROLLBACK_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
@@ -92,55 +88,13 @@ fn control(document: &Document<'_>, section: Section<'_, '_>, state_dir: &Path) 
         let remedy = "write a shorter path";
         section.fault("socket", Fault::new(error.to_string(), remedy));
     }
-    let api = api(document, &section);
+    let api = api::read(document, &section);
     section.refuse_unknown();
     ControlConfig {
         socket: path,
         is_default,
         api,
     }
-}
-
-/// `None` also beside a problem.
-fn api(document: &Document<'_>, section: &Section<'_, '_>) -> Option<ApiConfig> {
-    let address = section.optional("api", |value| {
-        let remedy = "write an address of this machine with a port, for example \"127.0.0.1:9878\"";
-        let address: SocketAddr = value
-            .text()?
-            .parse()
-            .map_err(|_| Fault::new("is no address", remedy))?;
-        match address.ip().is_loopback() {
-            true => Ok(address),
-            false => Err(Fault::new(
-                "can be reached from other machines, and this is not encrypted",
-                remedy,
-            )),
-        }
-    });
-    let token = section.optional("api_token", |value| {
-        let token = connection::secret(document, section, "api_token", value)?;
-        match token.len() >= API_TOKEN_MIN {
-            true => Ok(ApiToken::new(&token)),
-            false => Err(Fault::new(
-                format!("has fewer than {API_TOKEN_MIN} characters"),
-                "make a random one, for example with openssl rand -hex 32",
-            )),
-        }
-    });
-    if section.has("api") != section.has("api_token") {
-        let (key, other) = match section.has("api") {
-            true => (
-                "api",
-                "add api_token = { file = \"…\" }: nobody gets in without it",
-            ),
-            false => ("api_token", "add api = \"127.0.0.1:9878\", or remove it"),
-        };
-        section.fault(key, Fault::new("stands alone", other));
-    }
-    Some(ApiConfig {
-        address: address?,
-        token: token?,
-    })
 }
 
 /// Reads `[log]`.

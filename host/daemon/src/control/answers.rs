@@ -13,12 +13,13 @@ use consumer::status::{
 };
 use driver::DriverStatus;
 use protocol::{MessageQueue, QueueOffset};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::directory::{PluginEntry, PluginState};
 
 /// Why nothing was done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErrorAnswer {
     /// For people.
     pub(crate) error: String,
@@ -33,7 +34,7 @@ impl ErrorAnswer {
 }
 
 /// What is to be held back or to go on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PauseRequest {
     pub(crate) consumer_group: String,
@@ -51,7 +52,7 @@ pub(crate) struct PauseRequest {
 }
 
 /// Where a queue is to go on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeekRequest {
     pub(crate) consumer_group: String,
@@ -67,7 +68,7 @@ pub(crate) struct SeekRequest {
 }
 
 /// `{"offset": 7}`, `"min_offset"`, `"max_offset"` or `{"timestamp_ms": 1790000000000}`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SeekPlace {
     Offset(u64),
@@ -77,7 +78,7 @@ pub(crate) enum SeekPlace {
 }
 
 /// Where a queue was, and where it goes on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SeekAnswer {
     pub(crate) tenant: String,
     pub(crate) consumer_group: String,
@@ -93,14 +94,14 @@ pub(crate) struct SeekAnswer {
 }
 
 /// What is to be explained: a queue (`topic@broker:id`), a group, a topic or a plugin.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainRequest {
     pub(crate) target: String,
 }
 
 /// Why something is as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ReasonAnswer {
     /// One word, explained in the manual.
     pub(crate) cause: String,
@@ -152,7 +153,7 @@ impl ReasonAnswer {
 }
 
 /// A pause or drain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PauseAnswer {
     /// `group`, `topic` or `queue`.
     pub(crate) scope: String,
@@ -188,7 +189,7 @@ impl From<&PauseStatus> for PauseAnswer {
 }
 
 /// A group of a tenant.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct GroupAnswer {
     pub(crate) tenant: String,
     pub(crate) consumer_group: String,
@@ -219,7 +220,7 @@ pub(crate) struct GroupAnswer {
 }
 
 /// A queue of a group, ours or not.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QueueAnswer {
     pub(crate) tenant: String,
     pub(crate) consumer_group: String,
@@ -247,7 +248,7 @@ pub(crate) struct QueueAnswer {
 }
 
 /// What was found out about a target.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExplainAnswer {
     pub(crate) target: String,
     /// Nothing is wrong and nothing was held back.
@@ -259,7 +260,7 @@ pub(crate) struct ExplainAnswer {
 }
 
 /// One reason, and what it is about.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Finding {
     pub(crate) tenant: String,
     pub(crate) consumer_group: String,

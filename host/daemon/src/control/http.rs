@@ -32,6 +32,13 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
+/// What comes behind the head of a request; nobody has been asked to send it yet.
+#[derive(Debug)]
+pub(super) struct Rest {
+    length: usize,
+    begun: Vec<u8>,
+}
+
 /// Why bytes are no request or answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpError {
@@ -58,10 +65,10 @@ impl Answer {
     }
 }
 
-/// Reads one request.
-pub(super) async fn read_request(
+/// Reads the head of a request.
+pub(super) async fn read_request_head(
     stream: &mut (impl AsyncRead + Unpin),
-) -> Result<Request, HttpError> {
+) -> Result<(Request, Rest), HttpError> {
     let (head, rest) = read_head(stream).await?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -71,17 +78,27 @@ pub(super) async fn read_request(
     let length = content_length(request.headers)?.unwrap_or(0);
     let (method, path) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     let (method, path) = (method.to_owned(), path.to_owned());
-    if length > REQUEST_BYTES_MAX {
-        return Err(HttpError::TooLarge("the body of the request"));
-    }
     let bearer = bearer(request.headers);
-    let body = read_body(stream, rest, length).await?;
-    Ok(Request {
+    let request = Request {
         method,
         path,
-        body,
+        body: Vec::new(),
         bearer,
-    })
+    };
+    let begun = rest;
+    Ok((request, Rest { length, begun }))
+}
+
+/// Reads the body of a request.
+pub(super) async fn read_request_body(
+    stream: &mut (impl AsyncRead + Unpin),
+    rest: Rest,
+    bytes_max: usize,
+) -> Result<Vec<u8>, HttpError> {
+    if rest.length > bytes_max {
+        return Err(HttpError::TooLarge("the body of the request"));
+    }
+    read_body(stream, rest.begun, rest.length).await
 }
 
 fn bearer(headers: &[httparse::Header<'_>]) -> Option<String> {
@@ -239,6 +256,12 @@ mod tests {
         assert_eq!(answer.status, 404);
         assert_eq!(answer.body, b"{\"error\":\"nobody\"}");
         assert_eq!(served.await.expect("served"), request);
+    }
+
+    async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Result<Request, HttpError> {
+        let (mut request, rest) = read_request_head(stream).await?;
+        request.body = read_request_body(stream, rest, REQUEST_BYTES_MAX).await?;
+        Ok(request)
     }
 
     async fn reads(mut bytes: &[u8]) -> String {

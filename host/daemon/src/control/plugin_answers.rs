@@ -1,16 +1,24 @@
 //! What is asked and answered about plugins and their revisions: plain types.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::revisions::ledger::Entry;
+
 /// What is to be deployed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeployRequest {
     pub(crate) plugin: String,
     #[serde(default)]
     pub(crate) tenant: Option<String>,
-    /// A component or a manifest; absolute, on the host's machine.
-    pub(crate) path: String,
+    /// A component or a manifest (absolute, on the host's machine), or an address of a
+    /// component.
+    #[serde(default)]
+    pub(crate) path: Option<String>,
+    /// In place of a path: the text of a manifest.
+    #[serde(default)]
+    pub(crate) manifest: Option<String>,
     /// Number of the revision that serves now.
     #[serde(default)]
     pub(crate) expect: Option<u64>,
@@ -22,7 +30,7 @@ pub(crate) struct DeployRequest {
 }
 
 /// How a canary is tried.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CanaryRequest {
     /// Of the keys or queues, in a thousand; 1 to 999.
@@ -35,7 +43,7 @@ pub(crate) struct CanaryRequest {
 }
 
 /// Which revision is to serve again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollbackRequest {
     pub(crate) plugin: String,
@@ -49,7 +57,7 @@ pub(crate) struct RollbackRequest {
 }
 
 /// `promote`, `abort` or `cancel`; for `/v1/remove` none.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeRequest {
     pub(crate) plugin: String,
@@ -61,8 +69,37 @@ pub(crate) struct ChangeRequest {
     pub(crate) expect: Option<u64>,
 }
 
+/// What is to be read of the ledger.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryRequest {
+    /// `None`: of all plugins.
+    #[serde(default)]
+    pub(crate) plugin: Option<String>,
+    /// At most so many, the newest.
+    #[serde(default)]
+    pub(crate) newest: Option<usize>,
+}
+
+/// The ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct HistoryAnswer {
+    /// Oldest first.
+    pub(crate) entries: Vec<Entry>,
+    /// Lines that were changed or are missing, in words.
+    pub(crate) damage: Vec<String>,
+}
+
+/// A component that was brought.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct UploadAnswer {
+    /// What to deploy; it stays until eight others came.
+    pub(crate) path: String,
+    pub(crate) sha256: String,
+}
+
 /// All plugins, and what is wrong with files of their folders.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PluginsAnswer {
     pub(crate) plugins: Vec<PluginAnswer>,
     /// Each changes nothing until it is mended.
@@ -70,7 +107,7 @@ pub(crate) struct PluginsAnswer {
 }
 
 /// One plugin.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PluginAnswer {
     pub(crate) tenant: String,
     pub(crate) plugin: String,
@@ -102,14 +139,14 @@ pub(crate) struct PluginAnswer {
 }
 
 /// A step that is done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StepAnswer {
     pub(crate) step: String,
     pub(crate) ms: f64,
 }
 
 /// A revision on trial.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct CanaryAnswer {
     pub(crate) number: Option<u64>,
     pub(crate) revision: String,
@@ -121,7 +158,7 @@ pub(crate) struct CanaryAnswer {
 }
 
 /// A revision that is kept.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct RevisionAnswer {
     pub(crate) number: u64,
     pub(crate) revision: String,

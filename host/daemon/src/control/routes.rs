@@ -3,6 +3,7 @@
 mod failures;
 mod plugins;
 mod seek;
+mod upload;
 mod usage;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::answers::{self, ErrorAnswer, ExplainRequest, PauseRequest};
 use super::directory::{Directory, TenantEntry};
 use super::explain::{self, Snapshot};
 use super::http::{Answer, Request};
+use super::openapi;
 
 /// A longer reason is cut: it is shown with every queue.
 const REASON_CHARS_MAX: usize = 200;
@@ -38,6 +40,7 @@ impl Refusal {
 /// The answer, whatever it is.
 pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory) -> Answer {
     let served = match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/openapi.json") => Ok(Answer::json(200, &openapi::description())),
         ("GET", "/v1/groups") => Ok(groups(directory).await),
         ("GET", "/v1/queues") => Ok(queues(directory).await),
         ("GET", "/v1/usage") => Ok(usage::usage(directory)),
@@ -49,15 +52,12 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         ("POST", "/v1/failures") => failures::failures(request, directory),
         ("GET", "/v1/plugins") => plugins::plugins(directory),
         ("POST", "/v1/deploy") => plugins::deploy(request, asker, directory).await,
+        ("POST", "/v1/upload") => upload::upload(request, directory).await,
+        ("POST", "/v1/history") => upload::history(request, directory).await,
         ("POST", "/v1/rollback") => plugins::rollback(request, asker, directory).await,
         ("POST", "/v1/change") => plugins::change(request, asker, directory).await,
         ("POST", "/v1/remove") => plugins::remove(request, asker, directory).await,
-        (
-            _,
-            "/v1/groups" | "/v1/queues" | "/v1/explain" | "/v1/pause" | "/v1/drain" | "/v1/resume"
-            | "/v1/seek" | "/v1/failures" | "/v1/usage" | "/v1/plugins" | "/v1/deploy"
-            | "/v1/rollback" | "/v1/change" | "/v1/remove",
-        ) => Err(Refusal::new(
+        (_, path) if openapi::knows(path) => Err(Refusal::new(
             405,
             format!("{} does not take {}", request.path, request.method),
         )),

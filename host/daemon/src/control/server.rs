@@ -10,13 +10,17 @@ use tokio::task::JoinSet;
 use super::accept::serve_each;
 use super::answers::ErrorAnswer;
 use super::directory::Directory;
-use super::http::{self, Answer, HttpError, Request};
+use super::http::{self, Answer, HttpError, REQUEST_BYTES_MAX, Request};
 use super::routes;
 use super::socket::{ControlSocket, SocketError};
 
 /// To read a request, to find its answer (but a deployment takes as long as compiling and
 /// `init` do), and to write it: each.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+/// For a component of the largest size, over a slow line.
+const UPLOAD_TIME_MAX: Duration = Duration::from_secs(60);
+#[expect(clippy::cast_possible_truncation, reason = "64 MiB fit everywhere")]
+const COMPONENT_BYTES: usize = wasm::COMPONENT_BYTES_MAX as usize;
 /// Told to any other user.
 const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
 
@@ -70,20 +74,33 @@ async fn serve_one(
     Ok(())
 }
 
-/// Reads a request and answers it, for whoever is found to be behind it.
+/// Reads a request and answers it, for whoever is found to be behind it: nobody else's body
+/// is read.
 pub(super) async fn serve_request(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     asker: impl FnOnce(&Request) -> Result<String, Answer>,
     directory: &Directory,
 ) -> Result<(), HttpError> {
-    let answer = match in_time(http::read_request(stream)).await? {
-        Ok(request) => match asker(&request) {
-            Ok(asker) if is_deployment(&request) => {
-                routes::answer(&request, &asker, directory).await
-            }
-            Ok(asker) => in_time(routes::answer(&request, &asker, directory)).await?,
-            Err(refusal) => refusal,
-        },
+    let asked = async {
+        let (mut request, rest) = in_time(http::read_request_head(stream)).await??;
+        let asker = asker(&request);
+        if asker.is_ok() {
+            let (bytes_max, time_max) = match request.path.as_str() {
+                "/v1/upload" => (COMPONENT_BYTES, UPLOAD_TIME_MAX),
+                _ => (REQUEST_BYTES_MAX, REQUEST_TIME_MAX),
+            };
+            let body = http::read_request_body(stream, rest, bytes_max);
+            let body = tokio::time::timeout(time_max, body).await;
+            request.body = body.map_err(|_| late())??;
+        }
+        Ok((request, asker))
+    };
+    let answer = match asked.await {
+        Ok((request, Ok(asker))) if is_deployment(&request) => {
+            routes::answer(&request, &asker, directory).await
+        }
+        Ok((request, Ok(asker))) => in_time(routes::answer(&request, &asker, directory)).await?,
+        Ok((_, Err(refusal))) => refusal,
         Err(HttpError::TooLarge(what)) => {
             Answer::json(413, &ErrorAnswer::new(format!("too large: {what}")))
         }
@@ -105,9 +122,13 @@ fn is_deployment(request: &http::Request) -> bool {
     )
 }
 
-async fn in_time<T>(work: impl Future<Output = T>) -> Result<T, HttpError> {
+pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> Result<T, HttpError> {
     let worked = tokio::time::timeout(REQUEST_TIME_MAX, work).await;
-    worked.map_err(|_| HttpError::Io(std::io::ErrorKind::TimedOut.into()))
+    worked.map_err(|_| late())
+}
+
+fn late() -> HttpError {
+    HttpError::Io(std::io::ErrorKind::TimedOut.into())
 }
 
 /// Who is on the other side, for people; `None` for those who have no say here. The

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use plugin_lifecycle::Digest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A file that is larger is renamed.
@@ -24,7 +25,7 @@ const SUM_DIGITS: usize = 16;
 const NOTHING: &str = "0000000000000000";
 
 /// One line.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Entry {
     /// When, in milliseconds since 1970.
@@ -55,14 +56,14 @@ pub(crate) struct Entry {
 }
 
 /// What a step took.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StepTime {
     pub(crate) step: String,
     pub(crate) ms: f64,
 }
 
 /// What the messages saw of a switch.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SwitchEntry {
     /// Requests of the old revision under way at the switch.
     pub(crate) in_flight: u64,
@@ -76,7 +77,7 @@ pub(crate) struct SwitchEntry {
 }
 
 /// One queue at a switch.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QueueEntry {
     pub(crate) queue: String,
     /// The last offset that the old revision finished.

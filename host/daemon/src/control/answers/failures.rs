@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wasm::{FailureRecord, Isolation, Limits, LogLevel, LogLine, LogSource};
 
 use super::milliseconds;
 
 /// Whose failed calls.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailuresRequest {
     /// `None`: of all plugins.
@@ -21,7 +22,7 @@ pub(crate) struct FailuresRequest {
 }
 
 /// One failed call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct FailureAnswer {
     /// RFC 3339.
     pub(crate) at: String,
@@ -51,7 +52,7 @@ pub(crate) struct FailureAnswer {
 }
 
 /// A line that the guest logged or wrote.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LogLineAnswer {
     pub(crate) level: String,
     pub(crate) source: String,
@@ -60,14 +61,14 @@ pub(crate) struct LogLineAnswer {
 }
 
 /// A message that the call had.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct FailedMessageAnswer {
     pub(crate) message_id: String,
     pub(crate) queue_offset: u64,
 }
 
 /// The box at the time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LimitsAnswer {
     pub(crate) isolation: String,
     pub(crate) memory_bytes: u64,

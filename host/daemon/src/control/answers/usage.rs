@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Whose row it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum UsageKind {
     /// One plugin, all its revisions.
@@ -32,7 +33,7 @@ impl UsageKind {
 
 /// What was used since the host started. Rows of kinds `host` and `process` have CPU time
 /// alone.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct UsageAnswer {
     pub(crate) kind: UsageKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +46,7 @@ pub(crate) struct UsageAnswer {
 }
 
 /// What only guests use.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct GuestUsage {
     /// Linear memories, in mebibytes, times seconds.
     pub(crate) memory_mib_seconds: f64,

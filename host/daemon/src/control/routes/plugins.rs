@@ -53,7 +53,16 @@ pub(super) async fn deploy(
     let host = host(directory)?;
     let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
     let permit = hosted.expect(request.expect).await?;
-    let manifest = manifest(&hosted, &request.path).await?;
+    let manifest = match (&request.path, request.manifest) {
+        (Some(path), None) => manifest(&hosted, path).await?,
+        (None, Some(text)) => written(&hosted, &text)?,
+        _ => {
+            return Err(Refusal::new(
+                400,
+                "name a path or send a manifest, not both",
+            ));
+        }
+    };
     // Of its own: whoever asked may go, and what was begun is still finished.
     let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
     let deployed = tokio::spawn(async move {
@@ -131,7 +140,7 @@ pub(super) async fn remove(
     Ok(Answer::json(200, &answer))
 }
 
-fn host(directory: &Directory) -> Result<Arc<Host>, Refusal> {
+pub(super) fn host(directory: &Directory) -> Result<Arc<Host>, Refusal> {
     directory.host().ok_or_else(|| {
         Refusal::new(
             409,
@@ -164,18 +173,31 @@ async fn manifest(hosted: &Hosted, named: &str) -> Result<Manifest, Refusal> {
     }
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
     let manifest = loaded.map_err(|error| Refusal::new(500, error.to_string()))??;
-    if manifest.name().as_str() != hosted.name() {
-        return Err(Refusal::new(
-            409,
-            format!(
-                "{} is of plugin \"{}\", not of \"{}\"",
-                manifest.file().display(),
-                manifest.name(),
-                hosted.name()
-            ),
-        ));
+    of_plugin(hosted, manifest)
+}
+
+/// A manifest that came with the request; its paths start at the folder of the plugin's
+/// own.
+fn written(hosted: &Hosted, text: &str) -> Result<Manifest, Refusal> {
+    let file = hosted.manifest().file().to_owned();
+    let manifest = Manifest::parse(&file, text)
+        .map_err(|Problems(problems)| Refusal::new(422, Problems(problems).to_string()))?;
+    of_plugin(hosted, manifest)
+}
+
+fn of_plugin(hosted: &Hosted, manifest: Manifest) -> Result<Manifest, Refusal> {
+    if manifest.name().as_str() == hosted.name() {
+        return Ok(manifest);
     }
-    Ok(manifest)
+    Err(Refusal::new(
+        409,
+        format!(
+            "{} is of plugin \"{}\", not of \"{}\"",
+            manifest.file().display(),
+            manifest.name(),
+            hosted.name()
+        ),
+    ))
 }
 
 fn load(path: &Path) -> Result<Manifest, Refusal> {
