@@ -212,6 +212,34 @@ fn fetch_from_a_silent_server_is_cancelled_and_superseded_at_once() {
 }
 
 #[test]
+fn manifest_whose_server_is_not_there_yet_is_tried_again() {
+    let broker = EmbeddedBroker::start();
+    let server = Server::start();
+    let bytes = component();
+    server.put("/ledger.wasm", bytes.clone());
+    let folder = folder(&broker, &server.url("/ledger.wasm", &bytes), "");
+    let mut host = start(&folder);
+    // The manifest names what is not there yet.
+    let file = folder.path().join("plugins/ledger.toml");
+    let text = fs::read_to_string(&file).expect("written");
+    let succeed = fs::read(path("succeed")).expect("built");
+    server.put("/new.wasm", b"not there yet".to_vec());
+    let before = server.url("/ledger.wasm", &bytes);
+    let text = text.replace(&before, &server.url("/new.wasm", &succeed));
+    let new = file.with_extension("new");
+    fs::write(&new, text).expect("written");
+    fs::rename(new, &file).expect("renamed");
+    host.wait_for_line("changes nothing", BOUND);
+    deliver(&broker, &host, 1);
+
+    server.put("/new.wasm", succeed);
+    eventually("revision 2", BOUND, || {
+        let text = folder.printed(&["plugins", "ledger", "--output", "json"]);
+        text.contains("\"number\":2,\"revision\"").then_some(())
+    });
+}
+
+#[test]
 fn tenant_that_requires_signatures_serves_what_is_signed_alone() {
     let broker = EmbeddedBroker::start();
     let pair = rcgen::KeyPair::generate().expect("a key");

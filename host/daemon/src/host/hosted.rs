@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use driver::DriverError;
+use plugin_lifecycle::event::Step;
 use plugin_lifecycle::{
     CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, Manifest, OnFetched,
     Plugin, RevisionId, preflight,
@@ -19,6 +20,17 @@ use crate::revisions::now_ms;
 
 /// What is left when its group was left: guests that shut down.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Between two attempts to fetch what a manifest names; doubled after each.
+const FETCH_AGAIN_FIRST: Duration = Duration::from_secs(10);
+const FETCH_AGAIN_MAX: Duration = Duration::from_secs(600);
+
+/// When the component of a manifest is to be fetched again.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    at: tokio::time::Instant,
+    pause: Duration,
+}
 
 /// Why a change that was asked for was not made.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +70,8 @@ pub(crate) struct Hosted {
     group: tokio::sync::Mutex<Option<Manifest>>,
     /// One change at a time of those that name the revision they expect.
     expecting: Arc<Semaphore>,
+    /// A server that did not have what the manifest names may have it later.
+    again: Mutex<Option<Again>>,
 }
 
 impl Hosted {
@@ -87,6 +101,7 @@ impl Hosted {
             manifest: Mutex::new(manifest.clone()),
             group: tokio::sync::Mutex::new(None),
             expecting: Arc::new(Semaphore::new(1)),
+            again: Mutex::default(),
         }))
     }
 
@@ -121,9 +136,38 @@ impl Hosted {
         self.book().number_of(revision)
     }
 
-    /// Its manifest or component is not what was looked at last.
+    /// Its manifest or component is not what was looked at last, or could not be fetched
+    /// and is to be tried again.
     pub(super) fn is_new(&self, fingerprint: &str) -> bool {
+        let again = *self.again.lock().unwrap_or_else(PoisonError::into_inner);
         self.book().applied() != Some(fingerprint)
+            || again.is_some_and(|again| again.at <= tokio::time::Instant::now())
+    }
+
+    /// What came of applying a manifest decides whether it is applied again by itself.
+    fn note_fetch(&self, manifest: &Manifest, failure: Option<&anyhow::Error>) {
+        let is_fetch = |error: &anyhow::Error| {
+            let failed = error.downcast_ref::<DeployError>();
+            matches!(
+                failed,
+                Some(DeployError::Failed {
+                    step: Step::Fetch,
+                    ..
+                })
+            )
+        };
+        let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        *again = match failure {
+            Some(error) if manifest.component().is_remote() && is_fetch(error) => {
+                let before = again.map_or(FETCH_AGAIN_FIRST, |again| again.pause * 2);
+                let pause = before.min(FETCH_AGAIN_MAX);
+                Some(Again {
+                    at: tokio::time::Instant::now() + pause,
+                    pause,
+                })
+            }
+            _ => None,
+        };
     }
 
     /// A command has taken it away, and its manifest has not changed since.
@@ -229,7 +273,8 @@ impl Hosted {
     ) -> anyhow::Result<()> {
         // Whatever comes of it: the same file is not tried again and again.
         self.book().set_applied(fingerprint);
-        let applied = self.apply(manifest, by, DeployHow::default()).await;
+        let applied = self.apply(manifest.clone(), by, DeployHow::default()).await;
+        self.note_fetch(&manifest, applied.as_ref().err());
         let mut book = self.book();
         if applied.is_ok() {
             book.set_pin(None);

@@ -177,7 +177,15 @@ async fn ask(name: &str, registry: &str) -> Result<Option<Login>, String> {
         );
     }
     let program = format!("docker-credential-{name}");
-    let asked = tokio::time::timeout(HELPER_TIME_MAX, run(&program, registry));
+    ask_program(&program, registry, HELPER_TIME_MAX).await
+}
+
+async fn ask_program(
+    program: &str,
+    registry: &str,
+    time_max: Duration,
+) -> Result<Option<Login>, String> {
+    let asked = tokio::time::timeout(time_max, run(program, registry));
     let (is_done, output) = match asked.await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -186,9 +194,8 @@ async fn ask(name: &str, registry: &str) -> Result<Option<Login>, String> {
             ));
         }
         Err(_) => {
-            let seconds = HELPER_TIME_MAX.as_secs();
             return Err(format!(
-                "{program} does not answer within {seconds} s; see what it waits for"
+                "{program} does not answer within {time_max:?}; see what it waits for"
             ));
         }
     };
@@ -286,5 +293,47 @@ mod tests {
         let nowhere = login(Some(Path::new("/nowhere/config.json")), "a.example").await;
         assert_eq!(nowhere.expect("no login"), None);
         assert_eq!(login(None, "a.example").await.expect("no login"), None);
+    }
+
+    #[tokio::test]
+    async fn helper_is_asked_as_docker_asks_it_and_not_waited_for_without_end() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let said = async |script: &str| {
+            let program = folder.path().join("helper");
+            // Written elsewhere and renamed: nobody may run what is open for writing.
+            let new = folder.path().join("new");
+            std::fs::write(&new, format!("#!/bin/sh\n{script}\n")).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&new, mode).expect("executable");
+            std::fs::rename(new, &program).expect("renamed");
+            let program = program.to_str().expect("UTF-8");
+            let asked = ask_program(program, "r.example", Duration::from_secs(5));
+            match asked.await {
+                Ok(None) => "nobody".to_owned(),
+                Ok(Some(Login { user, password })) => format!("{user} {password}"),
+                Err(reason) => reason,
+            }
+        };
+        let good = r#"read registry; [ "$1 $registry" = "get r.example" ] &&
+            echo '{"ServerURL":"x","Username":"me","Secret":"pw"}'"#;
+        assert_eq!(said(good).await, "me pw");
+        let nothing = "echo credentials not found in native keychain; exit 1";
+        assert_eq!(said(nothing).await, "nobody");
+        for (script, expected) in [
+            ("echo secret; exit 1", "run it by hand"),
+            ("echo secret", "is not understood"),
+            ("exec sleep 100", "does not answer within 5s"),
+            ("exec cat /dev/zero", "run it by hand"),
+            (
+                r#"echo '{"Username":"<token>","Secret":"secret"}'"#,
+                "an identity token",
+            ),
+        ] {
+            let reason = said(script).await;
+            assert!(reason.contains(expected), "{script}: {reason}");
+            assert!(!reason.contains("secret"), "{reason}");
+        }
     }
 }
