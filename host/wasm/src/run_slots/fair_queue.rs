@@ -4,11 +4,19 @@
 //! weight. A free slot goes to the waiting tenant with the least of it, within a tenant to
 //! the call that waited longest. A tenant that comes back from being idle starts where the
 //! busy ones are, so that idling saves nothing; what it owes it still owes.
+//!
+//! What nobody else wanted is owed to nobody: when all are idle they are even, and a tenant
+//! that had free slots to itself is never further ahead of one that waits than
+//! [`LEAD_MAX`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
 use crate::tenant::TenantId;
+
+/// How far a tenant may be ahead of one that waits, in virtual time: 100 ms of CPU time of
+/// a tenant with the default weight, and one tick of one with the smallest.
+const LEAD_MAX: u128 = 100_000_000 * (10_000 / 100);
 
 /// Accounts at which those that say nothing are looked for and dropped.
 const ACCOUNTS_SWEPT_MIN: usize = 64;
@@ -75,7 +83,14 @@ impl FairQueue {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.waiting += 1;
-        self.busy(tenant).waiting.push_back(ticket);
+        let account = self.busy(tenant);
+        account.waiting.push_back(ticket);
+        if account.waiting.len() == 1 {
+            let most = account.virtual_time + LEAD_MAX;
+            for other in self.accounts.values_mut() {
+                other.virtual_time = other.virtual_time.min(most);
+            }
+        }
         ticket
     }
 
@@ -96,6 +111,17 @@ impl FairQueue {
         let account = self.busy(tenant);
         // Weights are at most 10,000: nothing that matters is lost by the division.
         account.virtual_time += u128::from(used) * 10_000 / u128::from(weight.get());
+        if self.waiting == 0 {
+            return;
+        }
+        let waiting = self.accounts.values();
+        let waiting = waiting.filter(|account| !account.waiting.is_empty());
+        let least = waiting.map(|account| account.virtual_time).min();
+        if let Some(least) = least
+            && let Some(account) = self.accounts.get_mut(&tenant)
+        {
+            account.virtual_time = account.virtual_time.min(least + LEAD_MAX);
+        }
     }
 
     /// Whether a call that holds a slot should hand it on: somebody waits who had less, or
@@ -138,7 +164,9 @@ impl FairQueue {
         if !is_busy {
             let busy = self.accounts.values().filter(|account| account.is_busy());
             let least = busy.map(|account| account.virtual_time).min();
-            self.virtual_time = self.virtual_time.max(least.unwrap_or(0));
+            let all = self.accounts.values().map(|account| account.virtual_time);
+            let start = least.or_else(|| all.max()).unwrap_or(0);
+            self.virtual_time = self.virtual_time.max(start);
             self.sweep();
         }
         let virtual_time = self.virtual_time;
@@ -294,6 +322,34 @@ mod tests {
         assert!(!queue.must_give_way(other));
         queue.charge(other, weight(100), 40 * TICK);
         assert!(queue.must_give_way(other));
+    }
+
+    #[test]
+    fn tenant_that_was_alone_and_idle_between_its_calls_owes_nobody() {
+        let mut queue = FairQueue::new(1);
+        let (old, new) = (TenantId(0), TenantId(1));
+        for _ in 0..10_000 {
+            assert!(queue.try_acquire(old));
+            queue.charge(old, weight(100), TICK);
+            assert_eq!(queue.release(old), None);
+        }
+        assert!(queue.try_acquire(new));
+        let waits = queue.enqueue(old);
+        queue.charge(new, weight(100), TICK);
+        assert!(queue.must_give_way(new), "after a tick, as among equals");
+        assert_eq!(queue.release(new), Some(waits));
+    }
+
+    #[test]
+    fn tenant_that_used_free_slots_owes_no_more_than_a_moment() {
+        let mut spinning = Spinning::new(4, &[(100, 1), (100, 3)]);
+        spinning.ticks(40_000);
+        spinning.had = vec![0; 2];
+        spinning.join(100, 8);
+        spinning.ticks(4_000);
+        // The first has no second call; the others share what it leaves.
+        let greedy = spinning.share(1);
+        assert!((0.3..0.45).contains(&greedy), "{:?}", spinning.had);
     }
 
     #[test]
