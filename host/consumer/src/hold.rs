@@ -4,7 +4,8 @@
 //! until it says that all is well. What was fetched stays where it is: nothing is given
 //! back to the broker, no attempt is counted, and nothing more is pulled than the
 //! thresholds allow. When that ends is decided by the listener alone, which is asked after
-//! each of its calls; the rules know no more than the time of the next try.
+//! each of its calls and when it may have become another; the rules know no more than the
+//! time of the next try.
 //!
 //! Differs from RocketMQ, which goes on calling, and so turns the whole topic into dead
 //! letters.
@@ -62,8 +63,8 @@ impl ConsumerGroup {
 }
 
 impl Client {
-    /// What the group's listener says after a call, told before the call's result: that may
-    /// make the next call. A group that is gone has no listener.
+    /// What the group's listener says: after a call, told before the call's result, which may
+    /// make the next one, and whenever it may say otherwise. A group that is gone has no listener.
     pub fn handle_dispatch(&mut self, group: GroupId, dispatch: Dispatch, now: Instant) {
         let epoch = group.0;
         let Some(group) = self.groups.get_mut(epoch) else {

@@ -240,6 +240,9 @@ pub struct OrderlyCall {
     /// Its answer. Only the last call of a request has one that keeps its messages in the
     /// queue (suspend; rollback with auto-commit off).
     pub status: OrderlyStatus,
+    /// The listener broke in this call, and this is why: for the dead letter of its message,
+    /// if that was its last attempt.
+    pub reason: Option<FailureReason>,
 }
 
 /// Tells a running call that its answer will not be used: the consumer stops or the

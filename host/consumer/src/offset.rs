@@ -93,7 +93,7 @@ impl CommitState {
 
     /// What the broker does not know, or is told once more. With others in the group what
     /// it knows was looked up.
-    fn to_be_told(&self) -> Option<QueueOffset> {
+    pub(crate) fn to_be_told(&self) -> Option<QueueOffset> {
         let repeats = self.is_repeated && self.contest == Contest::Alone;
         self.unconfirmed().or(self.finished.filter(|_| repeats))
     }
@@ -303,7 +303,7 @@ impl Client {
         let Some(queue) = self.queues.get(epoch) else {
             return true;
         };
-        if queue.commit.unconfirmed().is_none() {
+        if queue.commit.to_be_told().is_none() {
             return true;
         }
         // What has just failed is tried again by the next round.

@@ -46,6 +46,8 @@ pub(crate) enum Pull {
     InFlight {
         request: RequestId,
         asked_at: Instant,
+        /// How long the broker may hold it.
+        suspend: Duration,
         /// The replica asked.
         broker_id: u64,
         /// Committed by this request, if it is answered.
@@ -177,6 +179,7 @@ impl Client {
             queue.phase = Phase::Pulling(Pull::InFlight {
                 request,
                 asked_at: now,
+                suspend,
                 broker_id,
                 carried: commit_offset.filter(|_| commit),
             });

@@ -270,6 +270,8 @@ pub enum Activity {
     Pulling {
         /// The broker answers an empty queue within this time.
         answered_in: Option<Duration>,
+        /// It has not answered at once, so there is nothing new.
+        is_held: bool,
     },
     /// The last pull failed; tried again soon.
     PullFailed {

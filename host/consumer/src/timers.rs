@@ -82,16 +82,19 @@ pub(crate) const UNLOCK_RETRY: Duration = Duration::from_secs(1);
 pub(crate) const LOCAL_RETRY: Duration = Duration::from_secs(5);
 
 /// Groups, topics or queues of a client that are looked after at RocketMQ's pace. With
-/// more of them everything periodic is stretched in proportion, so that thousands that
-/// idle cost their brokers no more requests a second than this many.
-pub(crate) const AT_FULL_PACE: usize = 2_500;
+/// more of them rebalancing, the refresh of routes and the wait of a pull at its broker take
+/// longer in proportion, so that up to [`STRETCH_MAX`] times as many that idle cost their
+/// brokers no more of these requests a second than this many; from there on the rate grows
+/// again. Heartbeats, locks and offsets keep their pace.
+pub(crate) const AT_FULL_PACE: u32 = 2_500;
 /// At most so often longer: a lost notification is not noticed before.
 const STRETCH_MAX: u32 = 4;
 
 /// A period for one of so many.
 pub(crate) fn stretched(period: Duration, count: usize) -> Duration {
-    let stretch = u32::try_from(count / AT_FULL_PACE).unwrap_or(STRETCH_MAX);
-    period * stretch.clamp(1, STRETCH_MAX)
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let count = count.clamp(AT_FULL_PACE, AT_FULL_PACE * STRETCH_MAX);
+    period * count / AT_FULL_PACE
 }
 
 /// Patience with answers, RocketMQ's values.
@@ -211,8 +214,10 @@ mod tests {
     fn thousands_are_looked_after_at_a_slower_pace() {
         let period = Duration::from_secs(20);
         assert_eq!(stretched(period, 1), period);
-        assert_eq!(stretched(period, 2 * AT_FULL_PACE - 1), period);
-        assert_eq!(stretched(period, 2 * AT_FULL_PACE), period * 2);
+        assert_eq!(stretched(period, 2_500), period);
+        assert_eq!(stretched(period, 3_750), period * 3 / 2);
+        assert_eq!(stretched(period, 4_999), Duration::from_millis(39_992));
+        assert_eq!(stretched(period, 10_000), period * 4);
         assert_eq!(stretched(period, 1_000_000), period * 4);
     }
 

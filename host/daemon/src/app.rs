@@ -20,7 +20,7 @@ use plugin_lifecycle::compile_cache::CompileCache;
 use plugin_lifecycle::runner::LOADS_MAX;
 use plugin_lifecycle::signature::SignaturePolicy;
 use plugin_lifecycle::source::Fetcher;
-use plugin_lifecycle::{Manifest, Plugin, Reach, RunnerConfig};
+use plugin_lifecycle::{Event, EventKind, Manifest, Plugin, Reach, RunnerConfig};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -154,13 +154,17 @@ impl App {
         let driver = Driver::start(config, self.telemetry.driver_observer(&name));
         let failures = Failures::default();
         let to_log = self.telemetry.plugin_observer(&name);
-        let observer: plugin_lifecycle::event::Observer = match plugin_observer {
-            None => to_log,
-            Some(other) => Arc::new(move |event| {
-                to_log(event);
+        let dispatch_changed = driver.dispatch_changed();
+        let observer: plugin_lifecycle::event::Observer = Arc::new(move |event: &Event| {
+            // The revision before may have been held back.
+            if let EventKind::Activated { .. } = event.kind {
+                dispatch_changed.tell();
+            }
+            to_log(event);
+            if let Some(other) = &plugin_observer {
                 other(event);
-            }),
-        };
+            }
+        });
         let runner = RunnerConfig {
             engine: self.engine.clone(),
             cache: Arc::clone(&self.cache),

@@ -20,7 +20,7 @@ use consumer::{
 use protocol::subscription::SubscriptionData;
 use protocol::{Instant, MessageQueue, RemotingCommand};
 use remoting::{Clock, RemotingClient, Responder};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::call_gate::{ASKED_AGAIN_MIN, CallGate};
 use crate::consume_pool::{Call, CallId, CallRequest, CallResult, ConsumePool, Permit};
@@ -119,6 +119,7 @@ pub(crate) async fn run(
     config: DriverConfig,
     observer: Observer,
     mut commands: mpsc::Receiver<Command>,
+    dispatch_changed: Arc<Notify>,
 ) -> StopReport {
     let mut task = ClientTask::new(config, observer);
     let deadline = tokio::time::sleep(Duration::ZERO);
@@ -147,6 +148,7 @@ pub(crate) async fn run(
                 None => task.abandon(),
             },
             () = task.mailbox.filled() => {}
+            () = dispatch_changed.notified() => task.ask_listeners(),
             () = task.pool.host_permit() => {}
             () = &mut deadline => task.handle_timeout(),
         }
@@ -194,6 +196,20 @@ struct Group {
     id: GroupId,
     worker: Worker,
     leaving: Option<Leaving>,
+}
+
+impl Group {
+    /// A pause counts from when it was asked for, which is later than `now`: a probe must
+    /// not come before its time.
+    fn dispatch(&self, clock: &Clock, now: Instant) -> Dispatch {
+        match self.worker.dispatch() {
+            Dispatch::Held { pause, reason } if !pause.is_zero() => Dispatch::Held {
+                pause: pause + (clock.now() - now),
+                reason,
+            },
+            dispatch => dispatch,
+        }
+    }
 }
 
 /// A group on its way out.
@@ -491,7 +507,7 @@ impl ClientTask {
         let request = &call.request;
         // Whoever keeps failing asks not to be called for a while.
         if let Some(group) = self.groups.get(&**request.consumer_group()) {
-            let dispatch = group.worker.dispatch();
+            let dispatch = group.dispatch(&self.clock, now);
             self.client.handle_dispatch(group.id, dispatch, now);
         }
         match end {
@@ -537,6 +553,15 @@ impl ClientTask {
                 }
             }
             CallEnd::Dropped => self.handle_not_finished(&call, now),
+        }
+    }
+
+    /// A listener may have become another one, without a call.
+    fn ask_listeners(&mut self) {
+        let now = self.clock.now();
+        for group in self.groups.values() {
+            let dispatch = group.dispatch(&self.clock, now);
+            self.client.handle_dispatch(group.id, dispatch, now);
         }
     }
 

@@ -52,7 +52,7 @@ use consumer::{
 use protocol::MessageQueue;
 use protocol::subscription::SubscriptionData;
 use remoting::{RemotingConfig, RemotingStats};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use client_task::{Command, Worker};
 use producer::Producer;
@@ -166,7 +166,20 @@ enum End {
 pub struct Driver {
     commands: mpsc::Sender<Command>,
     producer: Producer,
+    dispatch_changed: DispatchChanged,
     end: watch::Receiver<Option<End>>,
+}
+
+/// For whoever knows that a listener may answer [`MessageListener::dispatch`] otherwise
+/// than after its last call: its plugin was replaced.
+#[derive(Clone, Debug, Default)]
+pub struct DispatchChanged(Arc<Notify>);
+
+impl DispatchChanged {
+    /// Every listener is asked again, soon. Never waits.
+    pub fn tell(&self) {
+        self.0.notify_one();
+    }
 }
 
 impl Driver {
@@ -183,7 +196,13 @@ impl Driver {
         );
         let producer = Producer::new(commands.clone(), preparer);
         let (ended, end) = watch::channel(None);
-        let task = tokio::spawn(client_task::run(config, Arc::clone(&observer), receiver));
+        let dispatch_changed = DispatchChanged::default();
+        let task = tokio::spawn(client_task::run(
+            config,
+            Arc::clone(&observer),
+            receiver,
+            Arc::clone(&dispatch_changed.0),
+        ));
         // Watches the owner: a panic there is a bug that nothing can be built on.
         tokio::spawn(async move {
             ended.send_replace(Some(match task.await {
@@ -204,6 +223,7 @@ impl Driver {
         Self {
             commands,
             producer,
+            dispatch_changed,
             end,
         }
     }
@@ -353,6 +373,11 @@ impl Driver {
     /// Sends through this client.
     pub fn producer(&self) -> Arc<dyn MessageProducer> {
         Arc::new(self.producer.clone())
+    }
+
+    /// Tells this client that its listeners are to be asked again.
+    pub fn dispatch_changed(&self) -> DispatchChanged {
+        self.dispatch_changed.clone()
     }
 
     /// A snapshot.

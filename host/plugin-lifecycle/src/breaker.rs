@@ -7,8 +7,8 @@
 //! call returned is no matter here, only whether it came back: an answer of "again" is the
 //! plugin's right, a trap is not.
 //!
-//! A tripped breaker counts nothing that was begun before: calls under way end as they
-//! will.
+//! A tripped breaker counts nothing that was begun before its pause was over, however late
+//! it ends: calls under way end as they will, and only a probe says anything.
 
 pub mod watch;
 
@@ -114,8 +114,8 @@ impl Breaker {
         }
     }
 
-    /// A call trapped, was killed or broke a limit.
-    pub fn handle_failed(&mut self, why: impl FnOnce() -> Arc<str>, now: Instant) {
+    /// A call that began then trapped, was killed or broke a limit.
+    pub fn handle_failed(&mut self, why: impl FnOnce() -> Arc<str>, began: Instant, now: Instant) {
         match &mut self.state {
             State::Closed { failures } => {
                 *failures = failures.saturating_add(1);
@@ -123,8 +123,8 @@ impl Breaker {
                     self.trip(why(), now);
                 }
             }
-            // Begun before it tripped.
-            State::Open { until, .. } if now < *until => {}
+            // No probe.
+            State::Open { until, .. } if began < *until => {}
             State::Open {
                 failures,
                 reason,
@@ -144,10 +144,10 @@ impl Breaker {
         }
     }
 
-    /// A call came back.
-    pub fn handle_returned(&mut self, now: Instant) {
+    /// A call that began then came back.
+    pub fn handle_returned(&mut self, began: Instant, now: Instant) {
         match &self.state {
-            State::Open { until, .. } if now < *until => return,
+            State::Open { until, .. } if began < *until => return,
             State::Open { since, .. } => {
                 self.event = Some(BreakerEvent::Closed {
                     lasted: now.saturating_since(*since),
@@ -224,7 +224,7 @@ mod tests {
 
     fn fail(breaker: &mut Breaker, times: u32, seconds: u64) {
         for _ in 0..times {
-            breaker.handle_failed(|| "trap".into(), at(seconds));
+            breaker.handle_failed(|| "trap".into(), at(seconds), at(seconds));
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
     fn a_row_of_failures_trips_it_and_one_that_came_back_begins_another_row() {
         let mut breaker = breaker(Some(3));
         fail(&mut breaker, 2, 0);
-        breaker.handle_returned(at(0));
+        breaker.handle_returned(at(0), at(0));
         assert!(breaker.is_undisturbed());
         fail(&mut breaker, 2, 0);
         assert_eq!(held(&breaker, 0), None);
@@ -264,8 +264,15 @@ mod tests {
         fail(&mut breaker, 1, 10);
         breaker.poll_event();
         fail(&mut breaker, 20, 10);
-        breaker.handle_returned(at(10));
+        breaker.handle_returned(at(10), at(10));
         assert_eq!(held(&breaker, 10), Some(1));
+        assert_eq!(breaker.poll_event(), None);
+        // Nor when they end after its pause.
+        for _ in 0..20 {
+            breaker.handle_failed(|| "trap".into(), at(10), at(12));
+        }
+        breaker.handle_returned(at(10), at(12));
+        assert_eq!(held(&breaker, 12), Some(0), "a probe is due as before");
         assert_eq!(breaker.poll_event(), None);
     }
 
@@ -291,7 +298,7 @@ mod tests {
         fail(&mut breaker, 2, 0);
         fail(&mut breaker, 1, 1);
         breaker.poll_event();
-        breaker.handle_returned(at(3));
+        breaker.handle_returned(at(3), at(3));
         let lasted = Duration::from_secs(3);
         assert_eq!(breaker.poll_event(), Some(BreakerEvent::Closed { lasted }));
         assert_eq!(held(&breaker, 3), None);
@@ -324,7 +331,7 @@ mod tests {
                 now += random(2);
                 let before = held(&breaker, now);
                 if random(3) == 0 {
-                    breaker.handle_returned(at(now));
+                    breaker.handle_returned(at(now), at(now));
                     match before {
                         None | Some(0) => {
                             row = 0;

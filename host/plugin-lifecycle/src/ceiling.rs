@@ -1,12 +1,16 @@
 //! `[tenants.NAME.grants]`: the most that the plugins of a tenant may be granted. A tenant
 //! without this table has no ceiling; with it, what it does not name is granted to nobody.
 
+mod places;
+
 use wasm::{HostPattern, Network};
 
 use crate::document::Section;
 use crate::manifest::Manifest;
 use crate::manifest::grants::{named, parsed};
+use crate::manifest::secrets::SecretPlace;
 use crate::problem::{Fault, Problem};
+use places::{Folders, Variables};
 
 /// What a tenant's plugins may be granted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,7 +22,11 @@ pub struct Ceiling {
     private: Vec<Network>,
     buckets: Vec<String>,
     config: bool,
-    folder: bool,
+    /// Those that a granted folder may be, or be in.
+    folder: Folders,
+    /// What secrets may be read from.
+    secret_variables: Variables,
+    secret_files: Folders,
 }
 
 impl Ceiling {
@@ -27,6 +35,7 @@ impl Ceiling {
         if !section.is_present() {
             return None;
         }
+        let secrets = section.section("secrets");
         let texts = |key, remedy| section.or(key, Vec::new(), |value| named(value, remedy));
         let ceiling = Self {
             table: format!("[tenants.{tenant}.grants]"),
@@ -47,13 +56,17 @@ impl Ceiling {
             }),
             buckets: texts("buckets", "name buckets that plugins may open"),
             config: section.or("config", false, |value| value.boolean()),
-            folder: section.or("folder", false, |value| value.boolean()),
+            folder: Folders::read(&section, "folder"),
+            secret_variables: Variables::read(&secrets, "env"),
+            secret_files: Folders::read(&secrets, "files"),
         };
+        secrets.refuse_unknown();
         section.refuse_unknown();
         Some(ceiling)
     }
 
-    /// What a manifest is granted beyond it, each with its name.
+    /// What a manifest is granted beyond it, each with its name. Follows links to where
+    /// folders and files are; blocks.
     pub fn exceeded_by(&self, manifest: &Manifest) -> Vec<Problem> {
         let grants = manifest.grants();
         let mut beyond: Vec<(&str, &str, String)> = Vec::new();
@@ -87,24 +100,49 @@ impl Ceiling {
         if grants.config && !self.config {
             add("grants.config", "config", "true".to_owned());
         }
-        if let Some(folder) = grants.folder.as_ref().filter(|_| !self.folder) {
+        let folder = grants.folder.as_ref();
+        if let Some(folder) = folder.filter(|folder| !self.folder.contain(folder)) {
             add(
                 "grants.folder",
                 "folder",
                 format!("\"{}\"", folder.display()),
             );
         }
-        let table = &self.table;
-        beyond
+        let mut problems: Vec<_> = beyond
             .into_iter()
             .map(|(key, of_ceiling, name)| {
-                let what = format!(
-                    "is more than its tenant may have: {table} {of_ceiling} does not allow it"
-                );
-                let remedy = format!("remove it, or have it added to {of_ceiling} of {table}");
-                manifest.grants_problem(key, &name, Fault::new(what, remedy))
+                manifest.grants_problem(key, &name, self.fault("is", of_ceiling))
             })
-            .collect()
+            .collect();
+        problems.extend(self.secrets_beyond(manifest));
+        problems
+    }
+
+    fn secrets_beyond(&self, manifest: &Manifest) -> impl Iterator<Item = Problem> {
+        manifest.secrets().iter().filter_map(move |(name, place)| {
+            let (is_within, what, of_ceiling) = match place {
+                SecretPlace::Variable(variable) => (
+                    self.secret_variables.contain(variable),
+                    format!("is in the environment variable {variable}, which is"),
+                    "secrets.env",
+                ),
+                SecretPlace::File(file) => (
+                    self.secret_files.contain(file),
+                    format!("is in {}, which is", file.display()),
+                    "secrets.files",
+                ),
+            };
+            let problem = || manifest.secret_problem(name, self.fault(&what, of_ceiling));
+            (!is_within).then(problem)
+        })
+    }
+
+    fn fault(&self, what: &str, of_ceiling: &str) -> Fault {
+        let table = &self.table;
+        Fault::new(
+            format!("{what} more than its tenant may have: {table} {of_ceiling} does not allow it"),
+            format!("remove it, or have it added to {of_ceiling} of {table}"),
+        )
     }
 }
 
@@ -144,7 +182,7 @@ mod tests {
     fn what_is_beyond_is_named_on_both_sides() {
         let ceiling = ceiling(
             "[tenants.shop.grants]\ntopics = [\"out\"]\nhosts = [\"*.example.org\"]\n\
-             private = [\"10.0.0.0/8\"]\n",
+             private = [\"10.0.0.0/8\"]\nsecrets = { env = [\"SHOP_*\"] }\n",
         )
         .unwrap();
         let within = "producer = { topics = [\"out\"] }\n\
@@ -152,9 +190,26 @@ mod tests {
         assert_eq!(exceeded(&ceiling, within), [""; 0]);
         let beyond = "producer = { topics = [\"out\", \"money\"] }\n\
              http = { hosts = [\"example.com\"], private = [\"127.0.0.1\"] }\n\
-             keyvalue = { buckets = [\"b\"] }\nconfig = true\n";
+             keyvalue = { buckets = [\"b\"] }\nconfig = true\nfolder = \"/etc\"\n\
+             [secrets]\na = { env = \"SHOP_KEY\" }\nb = { env = \"BANK_KEY\" }\n\
+             c = { file = \"/etc/shadow\" }\n";
         let problems = exceeded(&ceiling, beyond);
-        assert_eq!(problems.len(), 5, "{problems:?}");
+        assert_eq!(problems.len(), 8, "{problems:?}");
+        let contains = |at: usize, text: &str| {
+            assert!(problems[at].contains(text), "{}", problems[at]);
+        };
+        contains(
+            5,
+            "grants.folder = \"/etc\": is more than its tenant may have",
+        );
+        contains(
+            6,
+            "secrets.b: is in the environment variable BANK_KEY, which is more than",
+        );
+        contains(
+            7,
+            "secrets.c: is in /etc/shadow, which is more than its tenant may have",
+        );
         assert_eq!(
             problems[0],
             "plugin.toml:6: grants.producer.topics = \"money\": is more than its tenant may have: \

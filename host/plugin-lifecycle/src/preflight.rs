@@ -71,7 +71,8 @@ fn build_command(manifest: &Manifest) -> Option<String> {
     }
 }
 
-/// Looks at world, imports and kind of listener. Takes milliseconds a megabyte.
+/// Looks at world, imports, kind of listener and the granted folder. Takes milliseconds a
+/// megabyte.
 ///
 /// # Errors
 /// Every problem of the component.
@@ -79,6 +80,18 @@ pub fn check_component(
     manifest: &Manifest,
     artifact: Artifact,
 ) -> Result<(CheckedComponent, ListenerKind), Vec<Problem>> {
+    if let Some(folder) = &manifest.grants().folder
+        && !folder.is_dir()
+    {
+        let value = format!("\"{}\"", folder.display());
+        let remedy = "name a folder; its files can be read at /, and nothing written";
+        let fault = Fault::new("is no folder", remedy);
+        return Err(vec![manifest.grants_problem(
+            "grants.folder",
+            &value,
+            fault,
+        )]);
+    }
     let component =
         CheckedComponent::check_granted(artifact.bytes, manifest.grants()).map_err(|problems| {
             problems

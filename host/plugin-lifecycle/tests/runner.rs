@@ -191,6 +191,7 @@ async fn calls_that_ended_before_the_drain_deadline_stand() {
     let first = OrderlyCall {
         messages: 1,
         status: OrderlyStatus::Success,
+        reason: None,
     };
     assert_eq!(
         call.await.expect("no panic"),

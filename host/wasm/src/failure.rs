@@ -181,10 +181,12 @@ impl FailureRecord {
 
 /// What the dead letters of a plugin say of it, beside its name.
 pub(crate) fn dead_letter_properties(plugin: &PluginConfig) -> Vec<(String, String)> {
-    let texts = [
-        ("MQLET_REVISION", &plugin.revision),
-        ("MQLET_COMPONENT", &plugin.component),
-    ];
+    of_revision(&plugin.revision, &plugin.component)
+}
+
+/// What is not known is not said.
+fn of_revision(revision: &Arc<str>, component: &Arc<str>) -> Vec<(String, String)> {
+    let texts = [("MQLET_REVISION", revision), ("MQLET_COMPONENT", component)];
     let known = texts.into_iter().filter(|(_, text)| !text.is_empty());
     known
         .map(|(name, text)| (name.to_owned(), text.to_string()))
@@ -195,11 +197,8 @@ pub(crate) fn dead_letter_properties(plugin: &PluginConfig) -> Vec<(String, Stri
 impl From<&FailureRecord> for FailureReason {
     fn from(record: &FailureRecord) -> Self {
         let property = |name: &str, value: String| (name.to_owned(), value);
-        let mut properties = vec![
-            property("MQLET_REVISION", record.revision.to_string()),
-            property("MQLET_COMPONENT", record.component.to_string()),
-            property("MQLET_FAILURE", record.kind.name().to_owned()),
-        ];
+        let mut properties = of_revision(&record.revision, &record.component);
+        properties.push(property("MQLET_FAILURE", record.kind.name().to_owned()));
         let lines = record.last_log_lines.iter().map(|line| &*line.text);
         for (name, text) in [
             ("MQLET_BACKTRACE", record.backtrace.join(" < ")),

@@ -7,14 +7,15 @@
 
 mod body;
 mod connect;
+mod line;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,11 +29,13 @@ use wasmtime_wasi_http::{Error, WasiBody};
 use crate::grants::HttpGrant;
 use body::Bounded;
 use connect::Target;
+use line::Line;
 
 /// Connections of a tenant at once, unless it is told otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 64;
-/// For each connection so many requests may wait for one.
-const WAITING_PER_CONNECTION: usize = 8;
+/// Names of a tenant that are looked up at once: each holds a thread of the process, which
+/// no timeout takes back.
+const LOOK_UPS_MAX: usize = 4;
 /// The head of an answer, all headers together.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 200;
@@ -47,7 +50,7 @@ pub type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>
 #[derive(Clone)]
 pub struct HttpConfig {
     /// Connections at once; up to eight times as many requests wait for one, those beyond
-    /// are refused.
+    /// are refused. One plugin has at most half of them, so that no other one is shut out.
     pub connections_max: usize,
     /// Certificates (DER) that are trusted beside the machine's own.
     pub extra_roots: Vec<Bytes>,
@@ -76,8 +79,11 @@ impl fmt::Debug for HttpConfig {
 /// What the requests of a tenant share.
 pub struct HttpClient {
     config: HttpConfig,
-    connections: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    connections: Line,
+    /// By plugin, whatever its revision; those that are gone stay, as their usage does.
+    /// Held for a look.
+    of_plugins: Mutex<BTreeMap<Arc<str>, Arc<Line>>>,
+    look_ups: Arc<Semaphore>,
     /// Made for the first request that needs it: reading the machine's certificates takes
     /// milliseconds.
     tls: OnceLock<Result<tokio_rustls::TlsConnector, String>>,
@@ -94,14 +100,18 @@ impl fmt::Debug for HttpClient {
 /// The driver of a connection: runs until the answer was read.
 type Connection = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
+/// What a connection holds while it is open.
+type Permits = [OwnedSemaphorePermit; 2];
+
 /// One request, checked when it is sent.
 pub(crate) struct Outgoing {
+    pub(crate) plugin: Arc<str>,
     pub(crate) grant: HttpGrant,
     pub(crate) request: http::Request<WasiBody>,
     /// When everything has to be over.
     pub(crate) deadline: Instant,
     pub(crate) options: wasmtime_wasi_http::RequestOptions,
-    /// Hears of the bytes of its body.
+    /// Hears of its bytes, head and body.
     pub(crate) count_sent: Box<dyn Fn(usize) + Send + Sync>,
 }
 
@@ -109,9 +119,10 @@ impl HttpClient {
     /// A client without connections.
     pub fn new(config: HttpConfig) -> Arc<Self> {
         Arc::new(Self {
-            connections: Arc::new(Semaphore::new(config.connections_max)),
+            connections: Line::new(config.connections_max),
+            of_plugins: Mutex::default(),
+            look_ups: Arc::new(Semaphore::new(LOOK_UPS_MAX)),
             config,
-            waiting: AtomicUsize::new(0),
             tls: OnceLock::new(),
         })
     }
@@ -122,6 +133,7 @@ impl HttpClient {
         outgoing: Outgoing,
     ) -> Result<(http::Response<WasiBody>, Connection), Error> {
         let Outgoing {
+            plugin,
             grant,
             mut request,
             deadline,
@@ -136,7 +148,7 @@ impl HttpClient {
             wanted.map_or(deadline, |wanted| deadline.min(Instant::now() + wanted))
         };
         let connect_until = until(options.connect_timeout);
-        let permit = self.permit(connect_until).await?;
+        let permits = self.permits(&plugin, connect_until).await?;
         let addresses = self.addresses(&target, &grant, connect_until).await?;
         let stream = timeout_at(connect_until, self.connect(&target, &addresses))
             .await
@@ -146,6 +158,7 @@ impl HttpClient {
         let path = request.uri().path_and_query();
         let path = path.map_or("/", http::uri::PathAndQuery::as_str);
         *request.uri_mut() = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+        count_sent(head_bytes(&request));
         let request = request.map(|body| {
             Bounded::request(body, grant.request_bytes, deadline, count_sent).boxed_unsync()
         });
@@ -168,11 +181,8 @@ impl HttpClient {
         let answer = answer.await.map_err(|_| Error::HttpResponseTimeout)?;
         let answer = answer.map_err(|error| in_words(&error))?;
         // What was read in one piece may be longer than hyper's bound.
-        let headers = answer.headers().iter();
-        let head: usize = headers
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
-        if head > HEAD_BYTES_MAX {
+        let headers = answer.headers();
+        if header_bytes(headers) > HEAD_BYTES_MAX {
             return Err(head_too_large());
         }
         let between = options.between_bytes_timeout;
@@ -180,57 +190,52 @@ impl HttpClient {
             let body = body.map_err(|error| in_words(&error));
             Bounded::response(body, grant.response_bytes, deadline, between).boxed_unsync()
         });
-        let rest = read_rest(connection, permit, deadline);
+        let rest = read_rest(connection, permits, deadline);
         Ok((answer, Box::new(rest)))
     }
 
-    /// Leave to open one connection.
-    async fn permit(&self, until: Instant) -> Result<OwnedSemaphorePermit, Error> {
-        if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let waiting = Waiting::begin(&self.waiting);
-        if waiting.before >= self.config.connections_max * WAITING_PER_CONNECTION {
-            return Err(Error::ConnectionLimitReached);
-        }
-        let waited = timeout_at(until, Arc::clone(&self.connections).acquire_owned()).await;
-        match waited {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(Error::ConnectionLimitReached),
-        }
+    /// Leave to open one connection: the plugin's first, so that its requests wait for each
+    /// other and not before those of its neighbours.
+    async fn permits(&self, plugin: &Arc<str>, until: Instant) -> Result<Permits, Error> {
+        let of_plugin = {
+            // Nothing panics under it.
+            let mut all = (self.of_plugins.lock()).unwrap_or_else(PoisonError::into_inner);
+            let share = (self.config.connections_max / 2).max(1);
+            let line = all.entry(Arc::clone(plugin));
+            Arc::clone(line.or_insert_with(|| Arc::new(Line::new(share))))
+        };
+        Ok([
+            of_plugin.permit(until).await?,
+            self.connections.permit(until).await?,
+        ])
     }
 }
 
-/// One who waits, however it ends.
-struct Waiting<'a> {
-    count: &'a AtomicUsize,
-    before: usize,
+/// About what the head of a request has on the wire.
+fn head_bytes(request: &http::Request<WasiBody>) -> usize {
+    let path = request.uri().path_and_query();
+    let path = path.map_or(1, |path| path.as_str().len());
+    request.method().as_str().len() + path + header_bytes(request.headers())
 }
 
-impl<'a> Waiting<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        let before = count.fetch_add(1, Ordering::Relaxed);
-        Self { count, before }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
+fn header_bytes(headers: &http::HeaderMap) -> usize {
+    let headers = headers.iter();
+    headers
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum()
 }
 
 /// Reads on for as long as the guest may want the answer; the connection counts until
 /// then.
 async fn read_rest(
     connection: impl Future<Output = hyper::Result<()>>,
-    permit: OwnedSemaphorePermit,
+    permits: Permits,
     deadline: Instant,
 ) -> Result<(), Error> {
     let left = deadline.saturating_duration_since(Instant::now());
     // What is wrong with it the answer's body says.
     let _ended = timeout(left, connection).await;
-    drop(permit);
+    drop(permits);
     Ok(())
 }
 

@@ -148,7 +148,18 @@ impl Maker {
         on_demand: bool,
         slot: &mut RunSlot,
     ) -> Option<Result<Instance, NoInstance>> {
-        let mut store = store::new(&allocator.engine, &self.plugin, self.engine.guards());
+        let store = store::new(&allocator.engine, &self.plugin, self.engine.guards());
+        let mut store = match store {
+            Ok(store) => store,
+            Err(gone) => {
+                let kind = FailureKind::NoInstance(gone.to_string());
+                return Some(Err(NoInstance::Failed(Box::new(outcome::no_instance(
+                    &self.plugin,
+                    kind,
+                    Duration::ZERO,
+                )))));
+            }
+        };
         let clock = Arc::clone(&store.data().clock);
         clock.arm(self.budget());
         let instantiated = guarded(slot, &clock, linked.pre.instantiate_async(&mut store)).await;

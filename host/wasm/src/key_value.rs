@@ -57,9 +57,9 @@ pub trait KeyValueStore: fmt::Debug + Send + Sync + 'static {
     /// Takes a key out, if it is there.
     fn delete(&self, key: BucketKey) -> KeyValueFuture<()>;
 
-    /// At most [`KEYS_PER_PAGE`] keys after so many, and how many stand before the rest;
-    /// `None` when there is no rest.
-    fn keys(&self, bucket: Arc<str>, after: u64) -> KeyValueFuture<(Vec<String>, Option<u64>)>;
+    /// At most [`KEYS_PER_PAGE`] keys in their order, those after this one or the first, and
+    /// whether there are more. Costs no more for what stands before them.
+    fn keys(&self, bucket: Arc<str>, after: Option<String>) -> KeyValueFuture<(Vec<String>, bool)>;
 
     /// Adds to the number that a key has, 0 when it has none, in one step: eight bytes, the
     /// lowest first.

@@ -69,7 +69,7 @@ pub use limits::{Isolation, Limits, RANDOM_BYTES_MAX, RESOURCES_MAX};
 pub use listener::{CALL_BYTES_MAX, ComponentListener};
 pub use log_lines::{LAST_LOG_LINES_MAX, LOG_LINE_BYTES_MAX};
 pub use outcome::REASON_BYTES_MAX;
-pub use plugin::PluginConfig;
+pub use plugin::{IsHeld, PluginConfig};
 pub use secrets::Secrets;
 pub use tenant::{Budgets, OverBudget, Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
 pub use usage::{Usage, UsageSnapshot, process_cpu_time};

@@ -170,6 +170,12 @@ impl Shared {
         cancel.is_cancelled() || self.ending.is_draining()
     }
 
+    /// The same after its first call: whoever keeps failing is not tried message by
+    /// message.
+    fn is_over_early(&self, cancel: &CancelSignal) -> bool {
+        self.is_over(cancel) || self.plugin.config.is_held.now()
+    }
+
     /// A request for a listener of another kind, which is a mistake of the wiring: its
     /// messages are not at fault and lose no attempt, and somebody hears of it.
     async fn refuse(&self, request: &ConsumeRequest) -> ConsumeResult {

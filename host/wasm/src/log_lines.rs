@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::event::{Event, LogLevel, LogLine, LogSource};
 use crate::plugin::Plugin;
@@ -142,7 +143,8 @@ impl CallLines {
     fn add(&mut self, plugin: &Plugin, line: LogLine) {
         let bytes = line.text.len() + line.context.len();
         let fits = self.bytes.saturating_add(bytes) <= plugin.config.limits.log_bytes_per_call;
-        let rates = || plugin.line_rate.take(1) && plugin.config.tenant.take_log_line();
+        let rates =
+            || plugin.line_rate.take(1, Instant::now()) && plugin.config.tenant.take_log_line();
         let line = if fits && rates() {
             self.bytes += bytes;
             self.lines = self.lines.saturating_add(1);

@@ -18,6 +18,10 @@ use crate::grants::ProducerGrant;
 use crate::outcome::Status;
 use crate::plugin::Plugin;
 
+/// Bytes that a message, a key, and a property's name and value each cost beside what
+/// stands in them.
+const HELD_PER_TEXT: usize = 64;
+
 /// What one call has sent, and what of it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -28,7 +32,7 @@ pub(crate) struct Outbox {
 }
 
 /// What one function call of the guest sends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Parcel {
     /// One message, or a batch.
     Acknowledged(Vec<OutgoingMessage>),
@@ -44,7 +48,15 @@ impl Parcel {
     }
 }
 
+/// What a call has sent when its next messages are among it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    messages: u32,
+    bytes: u64,
+}
+
 /// A call may send no more.
+#[derive(Debug)]
 pub(crate) enum Full {
     Messages(u32),
     Bytes(u64),
@@ -60,17 +72,27 @@ pub(crate) struct Stuck {
     messages: usize,
     topic: String,
     source: SendError,
+    /// The parcel that failed, and those behind it.
+    kept: Vec<Parcel>,
+}
+
+impl Stuck {
+    /// What did not leave, for whoever tries again.
+    pub(crate) fn into_kept(self) -> Vec<Parcel> {
+        self.kept
+    }
 }
 
 impl Outbox {
-    /// Counts messages of the call, wherever they go, or refuses them all.
-    pub(crate) fn count(
-        &mut self,
+    /// What the call would have sent with these messages, wherever they go; all of them are
+    /// refused when that is too much.
+    pub(crate) fn counted(
+        &self,
         messages: &[OutgoingMessage],
         grant: &ProducerGrant,
-    ) -> Result<(), Full> {
+    ) -> Result<Counted, Full> {
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        let bytes: usize = messages.iter().map(size).sum();
+        let bytes: usize = messages.iter().map(held).sum();
         let messages = self.messages.saturating_add(count);
         let bytes = self.bytes.saturating_add(bytes as u64);
         if messages > grant.messages_per_call {
@@ -79,8 +101,12 @@ impl Outbox {
         if bytes > grant.bytes_per_call {
             return Err(Full::Bytes(grant.bytes_per_call));
         }
+        Ok(Counted { messages, bytes })
+    }
+
+    /// Nothing speaks against these messages any more.
+    pub(crate) fn count(&mut self, Counted { messages, bytes }: Counted) {
         (self.messages, self.bytes) = (messages, bytes);
-        Ok(())
     }
 
     /// Keeps what was prepared and counted.
@@ -90,6 +116,11 @@ impl Outbox {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Puts back what could not leave, in front of whatever came meanwhile.
+    pub(crate) fn put_back(&mut self, parcels: Vec<Parcel>) {
+        drop(self.waiting.splice(..0, parcels));
     }
 
     /// Takes out what waits; the count stays.
@@ -107,23 +138,27 @@ pub(crate) async fn leave(
     let deadline = Instant::now() + time;
     let messages = parcels.iter().map(|parcel| parcel.messages().len()).sum();
     let mut left = 0;
-    for parcel in parcels {
-        let count = parcel.messages().len();
-        let topic = parcel.messages().first().map(|first| first.topic.clone());
+    let mut parcels = parcels.into_iter();
+    while let Some(parcel) = parcels.next() {
         plugin.add_bytes_out(parcel.messages().iter().map(size).sum());
-        let sending = match parcel {
+        // Its bodies are shared, not copied.
+        let sending = match parcel.clone() {
             Parcel::Acknowledged(messages) => plugin
                 .producer
                 .send(messages, deadline.saturating_duration_since(Instant::now())),
             Parcel::Oneway(message) => plugin.producer.send_oneway(message),
         };
-        sending.await.map_err(|source| Stuck {
-            left,
-            messages,
-            topic: topic.unwrap_or_default(),
-            source,
-        })?;
-        left += count;
+        if let Err(source) = sending.await {
+            let first = parcel.messages().first();
+            return Err(Stuck {
+                left,
+                messages,
+                topic: first.map_or_else(String::new, |first| first.topic.clone()),
+                source,
+                kept: std::iter::once(parcel).chain(parcels).collect(),
+            });
+        }
+        left += parcel.messages().len();
     }
     Ok(())
 }
@@ -162,7 +197,16 @@ pub(crate) fn all_again(status: &Status) -> Status {
     }
 }
 
-/// What is counted of a message: body and properties.
+/// About what a message costs the host while it waits: its texts, and what holds each of
+/// them, so that a million empty ones are not nothing.
+fn held(message: &OutgoingMessage) -> usize {
+    let texts = message.keys.len() + 2 * message.properties.len();
+    let names = [&message.tags, &message.sharding_key];
+    let names = names.into_iter().flatten().map(String::len).sum::<usize>();
+    size(message) + names + message.topic.len() + HELD_PER_TEXT * (1 + texts)
+}
+
+/// What is billed of a message: body and properties.
 pub(crate) fn size(message: &OutgoingMessage) -> usize {
     let properties = message.properties.iter();
     let properties: usize = properties
@@ -187,22 +231,42 @@ mod tests {
     fn call_sends_no_more_than_its_grant_and_what_was_refused_is_not_counted() {
         let grant = ProducerGrant {
             messages_per_call: 3,
-            bytes_per_call: 10,
+            bytes_per_call: 3 * HELD_PER_TEXT as u64 + 10,
             ..ProducerGrant::new(Vec::new())
         };
         let mut outbox = Outbox::default();
-        assert!(
-            outbox
-                .count(&[message("1234"), message("5")], &grant)
-                .is_ok()
-        );
-        let two = [message("6"), message("7")];
-        assert!(matches!(outbox.count(&two, &grant), Err(Full::Messages(3))));
-        assert!(matches!(
-            outbox.count(&[message("123456")], &grant),
-            Err(Full::Bytes(10))
-        ));
-        assert!(outbox.count(&[message("12345")], &grant).is_ok());
+        let two = [message("1234"), message("5")];
+        let counted = outbox.counted(&two, &grant).unwrap();
+        outbox.count(counted);
+        let full = |bodies: &[&'static str]| {
+            let messages: Vec<_> = bodies.iter().map(|body| message(body)).collect();
+            outbox.counted(&messages, &grant)
+        };
+        assert!(matches!(full(&["6", "7"]), Err(Full::Messages(3))));
+        assert!(matches!(full(&["123456"]), Err(Full::Bytes(_))));
+        assert!(full(&["12345"]).is_ok());
+    }
+
+    #[test]
+    fn empty_texts_count_too() {
+        let grant = ProducerGrant {
+            bytes_per_call: 64 << 10,
+            ..ProducerGrant::new(Vec::new())
+        };
+        let mut many_keys = message("");
+        many_keys.keys = vec![String::new(); 1_000];
+        let mut many_properties = message("");
+        many_properties.properties = vec![(String::new(), String::new()); 500];
+        for message in [many_keys, many_properties] {
+            assert_eq!(size(&message), 0);
+            let counted = Outbox::default().counted(&[message], &grant).unwrap();
+            assert_eq!(counted.bytes, 1_001 * 64);
+        }
+        let mut long_names = message("");
+        long_names.topic = "t".repeat(40_000);
+        long_names.sharding_key = Some("k".repeat(40_000));
+        let refused = Outbox::default().counted(&[long_names], &grant);
+        assert!(matches!(refused, Err(Full::Bytes(_))));
     }
 
     #[test]

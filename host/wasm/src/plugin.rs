@@ -1,8 +1,9 @@
 //! What all instances of one revision share: its name, limits and grants, who sends for
 //! it, who hears of it.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use consumer::publish::MessageProducer;
 
@@ -45,6 +46,35 @@ pub struct PluginConfig {
     pub key_value: Option<Arc<dyn KeyValueStore>>,
     /// Calls, and so instances, at once.
     pub consume_thread_max: u32,
+    /// Asked between two calls of one request.
+    pub is_held: IsHeld,
+}
+
+/// Whether calls of a plugin are held back: then a request that has had one has no further,
+/// and what it did not reach is not finished.
+#[derive(Clone)]
+pub struct IsHeld(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl IsHeld {
+    /// Asks this; it must not block.
+    pub fn new(is_held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_held))
+    }
+
+    /// Never.
+    pub fn never() -> Self {
+        Self::new(|| false)
+    }
+
+    pub(crate) fn now(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for IsHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IsHeld({})", self.now())
+    }
 }
 
 impl PluginConfig {
@@ -64,6 +94,7 @@ impl PluginConfig {
             http: HttpClient::new(HttpConfig::default()),
             key_value: None,
             consume_thread_max: 20,
+            is_held: IsHeld::never(),
         }
     }
 }
@@ -93,9 +124,10 @@ impl Plugin {
             .producer
             .as_ref()
             .and_then(|grant| grant.messages_per_second);
+        let now = Instant::now();
         Self {
-            line_rate: Rate::new(config.limits.log_lines_per_second),
-            send_rate: send_rate.map(Rate::new),
+            line_rate: Rate::new(config.limits.log_lines_per_second, now),
+            send_rate: send_rate.map(|rate| Rate::new(rate, now)),
             limits: Arc::new(config.limits.clone()),
             dead_letter_properties: failure::dead_letter_properties(&config).into(),
             usage: config.tenant.usage_of(&config.plugin),

@@ -1,5 +1,6 @@
 //! What one instance owns on the host's side, and the one way to make its store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use consumer::listener::{CancelSignal, ConsumeMessage, ConsumeRequest, MessageRun};
@@ -105,7 +106,14 @@ impl WasiView for State {
 
 /// A store with every limit attached. The engine decides whether its instances come
 /// from the pool.
-pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guards) -> Store<State> {
+///
+/// # Errors
+/// A folder that the plugin may read is not there any more.
+pub(crate) fn new(
+    engine: &wasmtime::Engine,
+    plugin: &Arc<Plugin>,
+    guards: Guards,
+) -> Result<Store<State>, FolderGone> {
     let lines = Arc::new(LogLines::new());
     let clock = Arc::new(CallClock::new(guards));
     let clocks = Clocks::new(plugin.config.grants.clock, &clock);
@@ -113,7 +121,7 @@ pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guard
         plugin: Arc::clone(plugin),
         memory: MemoryLimiter::new(plugin),
         table: ResourceTable::new(),
-        wasi: sealed_wasi(plugin, &lines, &clocks),
+        wasi: sealed_wasi(plugin, &lines, &clocks)?,
         lines,
         call: None,
         outbox: Outbox::default(),
@@ -123,20 +131,35 @@ pub(crate) fn new(engine: &wasmtime::Engine, plugin: &Arc<Plugin>, guards: Guard
     };
     let mut store = Store::new(engine, state);
     limits::attach(&mut store, &plugin.config.limits, guards);
-    store
+    Ok(store)
+}
+
+/// No instance without its folder: it would find nothing there, and go on.
+#[derive(Debug, thiserror::Error)]
+#[error("the granted folder {} cannot be opened: {reason}; put it back, or correct grants.folder", .folder.display())]
+pub(crate) struct FolderGone {
+    folder: PathBuf,
+    reason: String,
 }
 
 /// WASI without arguments, environment, addresses or input, and without folders but the
 /// granted one: what its builder gives when it is told nothing. Random numbers work.
-fn sealed_wasi(plugin: &Arc<Plugin>, lines: &Arc<LogLines>, clocks: &Clocks) -> WasiCtx {
+fn sealed_wasi(
+    plugin: &Arc<Plugin>,
+    lines: &Arc<LogLines>,
+    clocks: &Clocks,
+) -> Result<WasiCtx, FolderGone> {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(GuestOutput::new(plugin, lines, LogSource::Stdout))
         .stderr(GuestOutput::new(plugin, lines, LogSource::Stderr))
         .max_random_size(RANDOM_BYTES_MAX);
     clocks.attach(&mut wasi);
     if let Some(folder) = &plugin.config.grants.folder {
-        // It was there when the plugin was checked; when it is gone, there is none.
-        let _gone = wasi.preopened_dir(folder, "/", FsPerms::ReadOnly);
+        let opened = wasi.preopened_dir(folder, "/", FsPerms::ReadOnly);
+        opened.map_err(|error| FolderGone {
+            folder: folder.clone(),
+            reason: error.to_string(),
+        })?;
     }
-    wasi.build()
+    Ok(wasi.build())
 }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::instance_pool::InstancePool;
 use crate::rate::Rate;
@@ -139,12 +139,14 @@ impl Tenant {
     pub fn new(config: TenantConfig) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let budgets = &config.budgets;
+        let now = Instant::now();
+        let rate = |per_second| Rate::of(per_second, now);
         Arc::new(Self {
             id: TenantId(NEXT.fetch_add(1, Ordering::Relaxed)),
             memory: AtomicU64::new(0),
-            messages: budgets.messages_per_second.map(Rate::new),
-            bytes_out: budgets.bytes_out_per_second.map(Rate::of),
-            log_lines: budgets.log_lines_per_second.map(Rate::new),
+            messages: budgets.messages_per_second.map(u64::from).map(rate),
+            bytes_out: budgets.bytes_out_per_second.map(rate),
+            log_lines: budgets.log_lines_per_second.map(u64::from).map(rate),
             shared: Mutex::default(),
             config,
         })
@@ -166,6 +168,10 @@ impl Tenant {
     /// Why no call should begin now. When memory is short, instances that idle are given
     /// back; needs a tokio runtime then.
     pub fn over_budget(&self) -> Option<OverBudget> {
+        self.over_budget_at(Instant::now())
+    }
+
+    fn over_budget_at(&self, now: Instant) -> Option<OverBudget> {
         let budgets = &self.config.budgets;
         if let Some(budget) = budgets.memory {
             let used = self.memory.load(Ordering::Relaxed);
@@ -177,7 +183,7 @@ impl Tenant {
                 });
             }
         }
-        let owed = |rate: &Option<Rate>| rate.as_ref().and_then(Rate::owed);
+        let owed = |rate: &Option<Rate>| rate.as_ref().and_then(|rate| rate.owed(now));
         if let (Some(per_second), Some(look_again)) =
             (budgets.messages_per_second, owed(&self.messages))
         {
@@ -200,7 +206,7 @@ impl Tenant {
     /// Messages are on their way to guests.
     pub fn spend_messages(&self, messages: usize) {
         if let Some(rate) = &self.messages {
-            rate.spend(messages as u64);
+            rate.spend(messages as u64, Instant::now());
         }
     }
 
@@ -242,12 +248,14 @@ impl Tenant {
     /// Bytes leave, whatever it costs later.
     pub(crate) fn spend_bytes_out(&self, bytes: usize) {
         if let Some(rate) = &self.bytes_out {
-            rate.spend(bytes as u64);
+            rate.spend(bytes as u64, Instant::now());
         }
     }
 
     pub(crate) fn take_log_line(&self) -> bool {
-        self.log_lines.as_ref().is_none_or(|rate| rate.take(1))
+        self.log_lines
+            .as_ref()
+            .is_none_or(|rate| rate.take(1, Instant::now()))
     }
 
     /// Instances that idle go; their memory is free when they have shut down.
@@ -306,10 +314,12 @@ mod tests {
             ..Budgets::default()
         });
         assert_eq!(tenant.over_budget(), None);
+        let now = Instant::now();
         tenant.spend_messages(32);
-        let over = tenant.over_budget().expect("22 too many");
+        // As of before it was spent, so that nothing has come in since.
+        let over = tenant.over_budget_at(now).expect("22 too many");
         assert!(over.to_string().contains("messages_per_second = 10"));
-        let seconds = over.look_again.as_secs_f64();
-        assert!((2.0..2.3).contains(&seconds), "{seconds}");
+        assert_eq!(over.look_again, Duration::from_millis(2300));
+        assert_eq!(tenant.over_budget_at(now + Duration::from_secs(10)), None);
     }
 }

@@ -65,3 +65,30 @@ fn a_plugin_that_always_fails_is_held_back_and_then_loses_nothing() {
         (bodies.len() == MESSAGES).then_some(())
     });
 }
+
+#[test]
+fn a_mended_plugin_is_called_at_once_however_long_it_would_be_held_back() {
+    let broker = EmbeddedBroker::start();
+    let bodies: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
+    broker.send("ledger", &bodies);
+    let broken = "[breaker]\nfailures = 3\npause = \"1h\"\npause_max = \"1h\"\n\
+        [settings]\nmisbehave = \"unreachable\"\n";
+    let folder =
+        HostFolder::new(broker.namesrv_addr(), "").with_plugin("ledger", &path("hostile"), broken);
+    let mut host = folder.run(&[]);
+    host.wait_for_line("keeps failing and is held back", BOUND);
+
+    let manifest = folder.path().join("plugins/ledger.toml");
+    let text = fs::read_to_string(&manifest).expect("written above");
+    fs::write(&manifest, text.replace("misbehave", "behave")).expect("a folder of ours");
+
+    // Those that were tried come by the retry topic, after 10 s.
+    eventually("everything is consumed", BOUND, || {
+        let deliveries = host.deliveries();
+        let bodies: std::collections::BTreeSet<_> = deliveries
+            .iter()
+            .map(|delivery| delivery.body.clone())
+            .collect();
+        (bodies.len() == 20).then_some(())
+    });
+}

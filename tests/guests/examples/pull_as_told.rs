@@ -6,7 +6,8 @@
 //! not past it, then is fine: it moves the offset first) | `loop` | `wait [MS]` (for ever
 //! without a number) | `next MS` (returns that, at once) | `ask TIMES` (asks for the oldest
 //! offset) | `pull MAX` (pulls so many) | `at OFFSET` (sets the offset there and returns) |
-//! `send TOPIC` (its body), then done | `facts` (returns what the host says as an error). Anything else is done.
+//! `send TOPIC` (its body), then done | `send-stubbornly TOPIC` (the same, and moves the offset
+//! again when that fails) | `facts` (returns what the host says as an error). Anything else is done.
 //!
 //! Each message that it comes to is written down first: "ledger[0:queue:body]".
 
@@ -58,9 +59,10 @@ fn obey(
 ) -> Result<Option<u32>, String> {
     let (word, argument) = body.split_once([' ', '=']).unwrap_or((body, ""));
     let number: Option<u32> = argument.trim().parse().ok();
+    let offset = message.queue_offset;
     match word {
         "fail" => return Err(argument.to_owned()),
-        "send" => {
+        "send" | "send-stubbornly" => {
             let message = OutgoingMessage {
                 topic: argument.to_owned(),
                 body: body.as_bytes().to_vec(),
@@ -72,6 +74,12 @@ fn obey(
                 flag: 0,
             };
             producer::send(&message).map_err(|error| format!("{error:?}"))?;
+            if word == "send-stubbornly"
+                && let Err(error) = update_consume_offset(offset + 1)
+            {
+                log(Level::Warn, "again", &format!("again: {error}"));
+                update_consume_offset(offset + 1)?;
+            }
         }
         "trap" => panic!("told to trap"),
         "trap-once" => {

@@ -3,8 +3,10 @@
 //!
 //! `config KEY` | `length KEY` (of what `config` has) | `all` (every setting) |
 //! `open BUCKET` | `set BUCKET KEY VALUE` | `get BUCKET KEY` | `delete BUCKET KEY` | `exists BUCKET KEY` | `keys BUCKET` |
+//! `weed BUCKET` (deletes each page of keys before it asks for the next) | `page BUCKET CURSOR` |
 //! `fill BUCKET COUNT BYTES` (so many keys with values of that size) |
 //! `add BUCKET KEY DELTA` | `METHOD URL [BYTES]` (with a body of that size) |
+//! `hoard COUNT` (requests with as much of a body as can be written, never sent: how many bytes) |
 //! `many COUNT URL` (at once; how many had which status or error) | `read PATH` |
 //! `write PATH` | `clock MS` (how far the two clocks move while it computes for that long).
 
@@ -97,11 +99,19 @@ fn obey(body: &str) -> Result<String, String> {
             let bucket = buckets::open(bucket).map_err(said)?;
             Ok(bucket.exists(key).map_err(said)?.to_string())
         }
-        ["keys", bucket] => {
+        ["page", bucket, cursor] => {
+            let bucket = buckets::open(bucket).map_err(said)?;
+            let page = bucket.list_keys(Some(number(cursor)? as u64));
+            Ok(page.map_err(said)?.keys.join(","))
+        }
+        [word @ ("keys" | "weed"), bucket] => {
             let bucket = buckets::open(bucket).map_err(said)?;
             let (mut keys, mut cursor) = (Vec::new(), None);
             loop {
                 let page = bucket.list_keys(cursor).map_err(said)?;
+                for key in page.keys.iter().filter(|_| word == "weed") {
+                    bucket.delete(key).map_err(said)?;
+                }
                 keys.extend(page.keys);
                 cursor = page.cursor;
                 if cursor.is_none() {
@@ -136,6 +146,7 @@ fn obey(body: &str) -> Result<String, String> {
             Ok("written".to_owned())
         }
         ["clock", ms] => clock(number(ms)?),
+        ["hoard", count] => hoard(number(count)?),
         ["many", count, url] => many(number(count)?, url),
         [method, url] => fetch(method, url, 0),
         [method, url, bytes] => fetch(method, url, number(bytes)?),
@@ -245,6 +256,23 @@ fn answer(answer: &FutureIncomingResponse) -> Result<String, String> {
 fn fetch(method: &str, url: &str, body: usize) -> Result<String, String> {
     let sent = request(method, url, body).map_err(|error| format!("{error:?}"))?;
     answer(&sent)
+}
+
+fn hoard(count: usize) -> Result<String, String> {
+    let mut hoarded = Vec::new();
+    let mut bytes = 0;
+    for _ in 0..count {
+        let request = OutgoingRequest::new(Fields::new());
+        let body = request.body().map_err(|()| "no body")?;
+        let stream = body.write().map_err(|()| "no stream")?;
+        while let Ok(most @ 1..) = stream.check_write() {
+            let part = vec![b'x'; most as usize];
+            stream.write(&part).map_err(|error| format!("{error:?}"))?;
+            bytes += part.len();
+        }
+        hoarded.push((stream, body, request));
+    }
+    Ok(bytes.to_string())
 }
 
 fn many(count: usize, url: &str) -> Result<String, String> {

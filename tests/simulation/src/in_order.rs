@@ -85,11 +85,13 @@ pub(crate) fn result(
                 calls.push(OrderlyCall {
                     messages,
                     status: good,
+                    reason: None,
                 });
             }
             calls.push(OrderlyCall {
                 messages: 1,
                 status: suspend,
+                reason: None,
             });
             let mut outcomes = vec![done; well];
             outcomes.push(failed);

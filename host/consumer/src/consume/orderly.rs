@@ -112,6 +112,17 @@ fn said(result: &ConsumeResult) -> Vec<(u32, &OrderlyStatus)> {
     }
 }
 
+/// Why the listener broke, if it did in the last call.
+fn broke(result: &ConsumeResult) -> Option<&FailureReason> {
+    match result {
+        ConsumeResult::Failed { reason } => Some(reason),
+        ConsumeResult::OrderlyCalls(calls) => calls.last()?.reason.as_ref(),
+        ConsumeResult::Concurrently(_) | ConsumeResult::Orderly(_) | ConsumeResult::NotFinished => {
+            None
+        }
+    }
+}
+
 impl AssignedQueue {
     /// Whether its next messages may be handed out.
     pub(crate) fn may_be_called_in_order(&self) -> bool {
@@ -248,7 +259,7 @@ impl Client {
         let first_failed = (failed > 0).then(|| queue.process_queue.head()).flatten();
         self.note_row(call.queue, first_failed, now);
         let mut reason = FailureReason::from(self.exhausted_reason(call.group));
-        if let ConsumeResult::Failed { reason: last } = result {
+        if let Some(last) = broke(result) {
             let text = format!("{reason}; the last attempt: {last}");
             reason = FailureReason::from(text).with_properties(last.properties().into());
         }

@@ -56,7 +56,7 @@ impl Client {
         };
         let forgets = self.has_bug(PlantedBug::ForgetFinalCommit);
         let reset = queue.unstored_reset();
-        let unconfirmed = queue.commit.unconfirmed().or(reset);
+        let unconfirmed = queue.commit.to_be_told().or(reset);
         let unconfirmed = unconfirmed.filter(|_| !forgets);
         if let Some(group) = self.groups.get(queue.group)
             && group.is_broadcasting()

@@ -9,7 +9,6 @@ use super::reason::{Reason, again, approximately, resume_command, stopping, unre
 use super::{Activity, Delivery, FlowControl, GroupStatus, PauseStatus, QueueStatus};
 use crate::pause::PauseKind;
 use crate::request::RequestError;
-use crate::timers::PULL_SUSPEND;
 
 /// What ends flow control.
 const AGAIN_WHEN_FINISHED: &str = "it is pulled again when messages are finished";
@@ -131,7 +130,10 @@ impl QueueStatus {
                 "look at the load of the broker",
             ),
             Activity::FlowControl(threshold) => self.over_threshold(*threshold, group),
-            Activity::Pulling { answered_in } => self.live(*answered_in, group),
+            Activity::Pulling {
+                answered_in,
+                is_held,
+            } => self.live(*answered_in, *is_held, group),
         }
     }
 
@@ -258,9 +260,9 @@ impl QueueStatus {
     }
 
     /// A pull is under way: what is said is what becomes of the fetched messages.
-    fn live(&self, answered_in: Option<Duration>, group: &GroupStatus) -> Reason {
+    fn live(&self, answered_in: Option<Duration>, is_held: bool, group: &GroupStatus) -> Reason {
         match self.delivery {
-            Delivery::Nothing if self.is_caught_up(answered_in) => Reason::new(
+            Delivery::Nothing if self.is_caught_up(is_held) => Reason::new(
                 Cause::CaughtUp,
                 "everything is consumed; a pull waits at the broker for the next message",
                 match answered_in {
@@ -286,11 +288,10 @@ impl QueueStatus {
     }
 
     /// A first pull that the broker does not answer at once is held there: nothing is new.
-    fn is_caught_up(&self, answered_in: Option<Duration>) -> bool {
-        let held = |left: Duration| left + Duration::from_secs(1) <= PULL_SUSPEND;
+    fn is_caught_up(&self, is_held: bool) -> bool {
         match self.lag() {
             Some(lag) => lag == 0,
-            None => answered_in.is_some_and(held),
+            None => is_held,
         }
     }
 

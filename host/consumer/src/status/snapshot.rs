@@ -23,11 +23,13 @@ use crate::pull_task::run::Task;
 use crate::queue_lock::LockObstacle;
 use crate::route::RouteState;
 use crate::subscriptions::Check;
-use crate::timers::{PULL_SUSPEND, Timer};
+use crate::timers::Timer;
 
 /// The owners of other members' queues cost a division for each member: members times
 /// queues that one snapshot works out, all its topics together. The others have none.
 const OWNERS_WORK_MAX: usize = 100_000;
+/// A pull that the broker has had for so long is held there.
+const HELD_MIN: Duration = Duration::from_secs(1);
 
 /// Calls under way of a queue or a group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -376,14 +378,22 @@ impl Client {
             (Phase::Pulling(pull), error) => match (pull, error) {
                 (Pull::BrokerFlowControl, _) => Activity::BrokerFlowControl,
                 (Pull::InFlight { .. } | Pull::Failed, Some(error)) => failed(error),
-                (Pull::InFlight { asked_at, .. }, None) => {
+                (
+                    Pull::InFlight {
+                        asked_at, suspend, ..
+                    },
+                    None,
+                ) => {
                     let waited = now - *asked_at;
-                    let answered_in = Some(PULL_SUSPEND.saturating_sub(waited));
-                    Activity::Pulling { answered_in }
+                    Activity::Pulling {
+                        answered_in: Some(suspend.saturating_sub(waited)),
+                        is_held: waited >= HELD_MIN,
+                    }
                 }
-                (Pull::Due | Pull::Failed | Pull::Paused, _) => {
-                    Activity::Pulling { answered_in: None }
-                }
+                (Pull::Due | Pull::Failed | Pull::Paused, _) => Activity::Pulling {
+                    answered_in: None,
+                    is_held: false,
+                },
                 (Pull::Unannounced, _) => Activity::Unannounced { again_in },
                 (Pull::NoBroker, _) => Activity::NoBroker { again_in },
                 (Pull::FlowControl(threshold), _) => Activity::FlowControl(*threshold),

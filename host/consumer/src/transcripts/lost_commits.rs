@@ -75,6 +75,25 @@ fn where_a_new_group_begins_is_told_twice() {
     assert_eq!(commits(&mut t), [] as [u64; 0], "{}", t.transcript());
 }
 
+/// The second time comes early when the group leaves before it is due.
+#[test]
+fn where_a_new_group_begins_is_told_again_when_it_leaves() {
+    let mut t = Harness::default();
+    t.topic("T1", &[("broker-a", 1)]);
+    t.cluster.offsets.insert(queue(T1), (3, 9));
+    let new = group("T1").consume_from_where(ConsumeFromWhere::LastOffset);
+    let id = pull_with(&mut t, new);
+    assert_eq!(t.cluster.committed.remove(&queue(T1)), Some(9));
+    t.does("unsubscribe", |client, now| client.unsubscribe(id, now));
+    t.settle();
+    assert_eq!(
+        t.cluster.committed.get(&queue(T1)),
+        Some(&9),
+        "{}",
+        t.transcript()
+    );
+}
+
 #[test]
 fn a_broker_that_was_killed_is_told_the_offsets_of_pull_tasks_again() {
     let (mut t, _) = pulling(task());

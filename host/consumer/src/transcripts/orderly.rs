@@ -173,6 +173,7 @@ fn each_call_of_a_request_is_obeyed_as_if_it_were_a_request_of_its_own() {
         let calls = statuses.iter().map(|(messages, status)| OrderlyCall {
             messages: *messages,
             status: status.clone(),
+            reason: None,
         });
         ConsumeResult::OrderlyCalls(calls.collect())
     };
@@ -204,6 +205,26 @@ fn each_call_of_a_request_is_obeyed_as_if_it_were_a_request_of_its_own() {
     u.wait(seconds(5));
     t.append(&u);
     check("orderly_calls", &t);
+}
+
+#[test]
+fn a_dead_letter_of_a_batch_says_how_its_last_attempt_broke() {
+    let builder = orderly(true).consume_message_batch_max_size(4);
+    let (mut t, _) = pulling(builder.max_reconsume_times(0));
+    t.answer_found("PullMessage T1", &messages(0..4));
+    let done = OrderlyCall {
+        messages: 1,
+        status: OrderlyStatus::Success,
+        reason: None,
+    };
+    let broke = OrderlyCall {
+        messages: 1,
+        status: OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None },
+        reason: Some("trap: unreachable".into()),
+    };
+    t.result(1, ConsumeResult::OrderlyCalls(vec![done, broke]));
+    let told = "is reached; the last attempt: trap: unreachable";
+    assert!(t.transcript().contains(told), "{}", t.transcript());
 }
 
 #[test]

@@ -200,6 +200,7 @@ fn a_drain_does_not_wait_for_a_queue_that_cannot_begin() {
     t.settle();
     t.comment("another client has its lock, and nothing of it was fetched");
     drain(&mut t, id);
+    t.settle_but(&["PullMessage"]);
     assert!(is_drained(&t), "{}", t.transcript());
     t.comment("it is not pulled when it can begin");
     t.cluster.locked_by_others.clear();

@@ -122,7 +122,12 @@ fn one_message_is_consumed_directly_and_nothing_else_comes_of_it() {
     t.result(7, ConsumeResult::NotFinished);
     t.result(1, success());
     t.settle();
-    assert_eq!(t.take_commits(), [(queue("T1@broker-a:0"), 1)]);
+    let retry = queue("%RETRY%G1@broker-a:0");
+    assert_eq!(
+        t.take_commits(),
+        [(queue("T1@broker-a:0"), 1), (retry, 0)],
+        "where it began is told again, and nothing of the direct calls"
+    );
     check("server_request_directly", &t);
 }
 

@@ -35,7 +35,8 @@ fn a_client_whose_brokers_are_gone_stops_all_the_same() {
             reason: "connection refused".to_owned(),
         })
     };
-    t.answer("UpdateConsumerOffset", down());
+    t.answer("UpdateConsumerOffset T1", down());
+    t.answer("UpdateConsumerOffset %RETRY%", down());
     t.answer("UnregisterClient", down());
     assert!(t.client.is_stopped());
     check("stop_without_brokers", &t);

@@ -5,12 +5,14 @@
 //! the same transaction.
 
 use std::fmt;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition};
 use tokio::sync::Semaphore;
+use tracing::warn;
 use wasm::{BucketKey, KEYS_PER_PAGE, KeyValueError, KeyValueFuture, KeyValueStore};
 
 const VALUES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("values");
@@ -96,7 +98,11 @@ impl BucketStore {
             let done = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
                 let database = shared.database()?;
-                work(&database, shared.quota)
+                let done = work(&database, shared.quota);
+                if let Err(KeyValueError::Storage(reason)) = &done {
+                    shared.close(&database, reason);
+                }
+                done
             });
             done.await.unwrap_or_else(|panic| Err(failed(panic)))
         })
@@ -104,8 +110,34 @@ impl BucketStore {
 }
 
 impl Shared {
+    fn opened(&self) -> MutexGuard<'_, Option<Arc<Database>>> {
+        // Nothing is half done under it.
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A database that met an error of the disk answers nothing but errors from then on,
+    /// whatever becomes of the disk: the next operation opens it anew.
+    fn close(&self, failed: &Arc<Database>, reason: &str) {
+        let Some(file) = &self.file else {
+            // There is nothing to open again.
+            return;
+        };
+        let mut database = self.opened();
+        // Others met the same error, and it may be open again.
+        if database
+            .take_if(|opened| Arc::ptr_eq(opened, failed))
+            .is_some()
+        {
+            warn!(
+                target: "mqlet", file = %file.display(),
+                "the buckets in {} cannot be read or written: {reason}; they are opened again when a plugin asks next: look for room, permissions and errors of the disk there",
+                file.display()
+            );
+        }
+    }
+
     fn database(&self) -> Result<Arc<Database>, KeyValueError> {
-        let mut database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut database = self.opened();
         if let Some(database) = &*database {
             return Ok(Arc::clone(database));
         }
@@ -115,7 +147,10 @@ impl Shared {
             None => builder.create_with_backend(InMemoryBackend::new()),
             Some(file) => {
                 if let Some(folder) = file.parent() {
-                    std::fs::create_dir_all(folder).map_err(failed)?;
+                    // What plugins keep is no other user's business.
+                    let mut private = std::fs::DirBuilder::new();
+                    private.recursive(true).mode(0o700);
+                    private.create(folder).map_err(failed)?;
                 }
                 builder.create(file)
             }
@@ -163,26 +198,29 @@ impl KeyValueStore for BucketStore {
         })
     }
 
-    fn keys(&self, bucket: Arc<str>, after: u64) -> KeyValueFuture<(Vec<String>, Option<u64>)> {
+    fn keys(&self, bucket: Arc<str>, after: Option<String>) -> KeyValueFuture<(Vec<String>, bool)> {
         self.operate(move |database, _| {
             let transaction = database.begin_read().map_err(failed)?;
             let values = transaction.open_table(VALUES).map_err(failed)?;
-            let first = of_bucket(&bucket);
-            let range = values.range(first.as_slice()..).map_err(failed)?;
+            let bucket = of_bucket(&bucket);
+            let mut from = bucket.clone();
+            if let Some(after) = &after {
+                // The next one there can be.
+                from.extend_from_slice(after.as_bytes());
+                from.push(0);
+            }
             let mut keys = Vec::new();
-            for (place, entry) in (0_u64..).zip(range) {
+            for entry in values.range(from.as_slice()..).map_err(failed)? {
                 let (key, _) = entry.map_err(failed)?;
-                let Some(key) = key.value().strip_prefix(first.as_slice()) else {
+                let Some(key) = key.value().strip_prefix(bucket.as_slice()) else {
                     break;
                 };
                 if keys.len() == KEYS_PER_PAGE {
-                    return Ok((keys, Some(place)));
+                    return Ok((keys, true));
                 }
-                if place >= after {
-                    keys.push(String::from_utf8_lossy(key).into_owned());
-                }
+                keys.push(String::from_utf8_lossy(key).into_owned());
             }
-            Ok((keys, None))
+            Ok((keys, false))
         })
     }
 
@@ -306,20 +344,45 @@ mod tests {
         store.set(key("ab", "x"), b"2".to_vec()).await.unwrap();
         assert_eq!(store.get(key("ab", "x")).await, Ok(Some(b"2".to_vec())));
         assert_eq!(
-            store.keys("a".into(), 0).await,
-            Ok((vec!["x".into()], None))
+            store.keys("a".into(), None).await,
+            Ok((vec!["x".into()], false))
         );
         for number in 0..=KEYS_PER_PAGE {
             let key = key("b", &format!("{number:05}"));
             store.set(key, Vec::new()).await.unwrap();
         }
-        let (page, next) = store.keys("b".into(), 0).await.unwrap();
-        assert_eq!(
-            (page.len(), next),
-            (KEYS_PER_PAGE, Some(KEYS_PER_PAGE as u64))
-        );
-        let rest = store.keys("b".into(), next.unwrap()).await.unwrap();
-        assert_eq!(rest, (vec![format!("{KEYS_PER_PAGE:05}")], None));
+        let (page, has_more) = store.keys("b".into(), None).await.unwrap();
+        assert_eq!((page.len(), has_more), (KEYS_PER_PAGE, true));
+        // Nothing is skipped when what was listed is deleted meanwhile.
+        for name in &page {
+            store.delete(key("b", name)).await.unwrap();
+        }
+        let rest = store.keys("b".into(), page.last().cloned()).await.unwrap();
+        assert_eq!(rest, (vec![format!("{KEYS_PER_PAGE:05}")], false));
+    }
+
+    #[tokio::test]
+    async fn storage_that_failed_once_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("buckets/shop.redb");
+        let store = BucketStore::in_file(file.clone(), Quota::default());
+        store.set(key("b", "a"), b"1".to_vec()).await.unwrap();
+        let opened = Arc::clone(store.shared.opened().as_ref().unwrap());
+        let failing = store.operate(|_, _| Err::<(), _>(failed("the disk is full")));
+        assert!(failing.await.is_err());
+        assert!(store.shared.opened().is_none(), "the next one opens it");
+        drop(opened);
+        assert_eq!(store.get(key("b", "a")).await, Ok(Some(b"1".to_vec())));
+        // What a plugin asks for wrongly is no reason.
+        let wrong = store.operate(|_, _| Err::<(), _>(KeyValueError::Overflow));
+        assert_eq!(wrong.await, Err(KeyValueError::Overflow));
+        assert!(store.shared.opened().is_some());
+
+        let mode = |path: &std::path::Path| {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+        };
+        assert_eq!(mode(file.parent().unwrap()), 0o700);
     }
 
     #[tokio::test]

@@ -117,6 +117,7 @@ impl MessageListener for Walker {
                 calls.push(OrderlyCall {
                     messages: 1,
                     status,
+                    reason: None,
                 });
                 if failed {
                     break;

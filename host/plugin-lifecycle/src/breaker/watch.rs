@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use consumer::listener::Dispatch;
 use protocol::Instant;
@@ -46,12 +47,14 @@ impl WatchedBreaker {
             observer(event);
             match event {
                 wasm::Event::CallFailed(record) if counts(record) => {
-                    breaker.step(|machine, now| {
-                        machine.handle_failed(|| record.kind.to_string().into(), now);
+                    breaker.step(record.wall, |machine, began, now| {
+                        machine.handle_failed(|| record.kind.to_string().into(), began, now);
                     });
                 }
-                wasm::Event::CallFinished(_) if breaker.is_disturbed.load(Ordering::Acquire) => {
-                    breaker.step(Breaker::handle_returned);
+                wasm::Event::CallFinished(report)
+                    if breaker.is_disturbed.load(Ordering::Acquire) =>
+                {
+                    breaker.step(report.wall, Breaker::handle_returned);
                 }
                 _ => {}
             }
@@ -78,7 +81,8 @@ impl WatchedBreaker {
 
     /// Whether calls are held back.
     pub fn is_tripped(&self) -> bool {
-        self.dispatch() != Dispatch::Open
+        self.is_disturbed.load(Ordering::Acquire)
+            && self.lock().admission(self.now()) != Admission::Open
     }
 
     /// Waits until it has tripped.
@@ -94,10 +98,13 @@ impl WatchedBreaker {
         }
     }
 
-    fn step(&self, step: impl FnOnce(&mut Breaker, Instant)) {
+    /// A call that took so long is over: hands on when it began, and the time.
+    fn step(&self, took: Duration, step: impl FnOnce(&mut Breaker, Instant, Instant)) {
         let event = {
             let mut breaker = self.lock();
-            step(&mut breaker, self.now());
+            let now = self.now();
+            let began = now.since_origin().saturating_sub(took);
+            step(&mut breaker, Instant::after_origin(began), now);
             self.is_disturbed
                 .store(!breaker.is_undisturbed(), Ordering::Release);
             breaker.poll_event()

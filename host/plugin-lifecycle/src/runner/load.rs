@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
-use wasm::{Artefact, CheckedComponent, ComponentListener, ListenerKind, LoadError, PluginConfig};
+use wasm::{
+    Artefact, CheckedComponent, ComponentListener, IsHeld, ListenerKind, LoadError, PluginConfig,
+};
 
 use crate::artifact::Artifact;
 use crate::breaker::BreakerEvent;
@@ -259,6 +261,7 @@ async fn warm_up(
         let (reach, manifest) = (config.reach.clone(), manifest.clone());
         blocking(move || reach.secrets(&manifest)).await?
     };
+    let breaker = breaker(manifest, wanted(material.revision)?, trouble, config);
     let digest = *wanted(material.artifact.clone())?.digest.bytes();
     let plugin = PluginConfig {
         plugin: manifest.name().to_arc(),
@@ -273,8 +276,11 @@ async fn warm_up(
         http: Arc::clone(&config.reach.http),
         key_value: config.reach.key_value.clone(),
         consume_thread_max: manifest.group_config().consume_thread_max(),
+        is_held: {
+            let breaker = Arc::clone(&breaker);
+            IsHeld::new(move || breaker.is_tripped())
+        },
     };
-    let breaker = breaker(manifest, wanted(material.revision)?, trouble, config);
     let load = |code: Artefact| {
         let plugin = plugin.clone();
         let observer = breaker.watching(Arc::clone(&wasm_observer));

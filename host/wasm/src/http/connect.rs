@@ -63,9 +63,9 @@ impl HttpClient {
         grant: &HttpGrant,
         until: Instant,
     ) -> Result<Vec<SocketAddr>, Error> {
-        let found = timeout_at(until, self.resolve(target))
-            .await
-            .map_err(|_| Error::DnsTimeout)?
+        let found = self
+            .resolve(target, until)
+            .await?
             .map_err(|error| Error::DnsError {
                 rcode: Some(error.to_string()),
                 info_code: None,
@@ -88,15 +88,36 @@ impl HttpClient {
         Ok(allowed)
     }
 
-    async fn resolve(&self, target: &Target) -> io::Result<Vec<SocketAddr>> {
+    /// A look-up cannot be ended: it has a thread until the resolver gives up. So it runs on
+    /// beyond its time, with the permit, and those that come meanwhile wait.
+    async fn resolve(
+        &self,
+        target: &Target,
+        until: Instant,
+    ) -> Result<io::Result<Vec<SocketAddr>>, Error> {
         if let Ok(address) = target.host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, target.port)]);
+            return Ok(Ok(vec![SocketAddr::new(address, target.port)]));
         }
-        if let Some(resolver) = &self.config.resolver {
-            return resolver(target.host.clone(), target.port).await;
-        }
-        let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await?;
-        Ok(found.collect())
+        let permit = timeout_at(until, Arc::clone(&self.look_ups).acquire_owned())
+            .await
+            .map_err(|_| Error::DnsTimeout)?;
+        let (name, port) = (target.host.clone(), target.port);
+        let resolver = self.config.resolver.clone();
+        // Nobody owns it: it is one of a few, ends by itself, and has nothing to clean up.
+        let looking = tokio::spawn(async move {
+            let _until_it_ends = permit;
+            match resolver {
+                Some(resolver) => resolver(name, port).await,
+                None => {
+                    let found = tokio::net::lookup_host((name, port)).await?;
+                    Ok(found.collect())
+                }
+            }
+        });
+        let found = timeout_at(until, looking)
+            .await
+            .map_err(|_| Error::DnsTimeout)?;
+        Ok(found.unwrap_or_else(|panic| Err(io::Error::other(panic))))
     }
 
     /// Connects to the first of these that answers.

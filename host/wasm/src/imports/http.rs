@@ -14,6 +14,9 @@ use crate::http::{HEAD_BYTES_MAX, Outgoing};
 use crate::plugin::Plugin;
 use crate::store::State;
 
+/// What a guest may write of a body at once.
+const BODY_CHUNK_BYTES: usize = 16 * 1024;
+
 /// What one instance has for its requests.
 pub(crate) struct Http {
     ctx: WasiHttpCtx,
@@ -55,6 +58,12 @@ type Sent = (
 );
 
 impl WasiHttpHooks for Hooks {
+    /// Of each request that was made and never sent the host holds one write and what waits
+    /// behind it, and an instance may have as many as it may have resources.
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_CHUNK_BYTES
+    }
+
     fn send_request(
         &mut self,
         request: http::Request<WasiBody>,
@@ -69,6 +78,7 @@ impl WasiHttpHooks for Hooks {
         let plugin = Arc::clone(&self.plugin);
         let client = Arc::clone(&self.plugin.config.http);
         Box::new(client.send(Outgoing {
+            plugin: plugin.name(),
             grant,
             request,
             deadline: Instant::now() + time,

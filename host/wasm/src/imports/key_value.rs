@@ -14,6 +14,16 @@ use crate::store::State;
 pub struct Bucket {
     name: Arc<str>,
     store: Arc<dyn KeyValueStore>,
+    /// Where a listing goes on; one at a time.
+    listing: Option<Listing>,
+    listings: u64,
+}
+
+/// A page that was given out, and has others behind it.
+struct Listing {
+    /// What the guest knows it by.
+    cursor: u64,
+    last: String,
 }
 
 impl Bucket {
@@ -49,6 +59,8 @@ impl wit::Host for State {
         let bucket = Bucket {
             name: name.as_str().into(),
             store: Arc::clone(store),
+            listing: None,
+            listings: 0,
         };
         Ok(Ok(self.table.push(bucket)?))
     }
@@ -102,12 +114,31 @@ impl wit::HostBucket for State {
         bucket: Resource<Bucket>,
         cursor: Option<u64>,
     ) -> Answer<wit::KeyResponse> {
-        let bucket = self.table.get(&bucket)?;
-        let listing = bucket
-            .store
-            .keys(Arc::clone(&bucket.name), cursor.unwrap_or(0));
-        let page = listing.await.map_err(|error| said(&error));
-        Ok(page.map(|(keys, cursor)| wit::KeyResponse { keys, cursor }))
+        let opened = self.table.get(&bucket)?;
+        let after = match (cursor, &opened.listing) {
+            (None, _) => None,
+            (Some(cursor), Some(listing)) if listing.cursor == cursor => Some(listing.last.clone()),
+            (Some(cursor), _) => {
+                return Ok(Err(wit::Error::Other(format!(
+                    "{cursor} is not the cursor that this bucket's last page came with; begin without one"
+                ))));
+            }
+        };
+        let listing = opened.store.keys(Arc::clone(&opened.name), after);
+        let (keys, has_more) = match listing.await {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(said(&error))),
+        };
+        let opened = self.table.get_mut(&bucket)?;
+        opened.listing = keys.last().filter(|_| has_more).map(|last| {
+            opened.listings += 1;
+            Listing {
+                cursor: opened.listings,
+                last: last.clone(),
+            }
+        });
+        let cursor = opened.listing.as_ref().map(|listing| listing.cursor);
+        Ok(Ok(wit::KeyResponse { keys, cursor }))
     }
 
     async fn drop(&mut self, bucket: Resource<Bucket>) -> wasmtime::Result<()> {

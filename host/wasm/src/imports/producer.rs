@@ -3,7 +3,7 @@
 //! says that they leave at once; outside one (`init`, `shutdown`) nothing is consumed and
 //! nothing to wait for, and they leave at once too, within the time that is left.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consumer::publish::{Delay, OutgoingMessage, SendError, SendResult};
@@ -35,15 +35,13 @@ impl wit::Host for State {
     }
 
     async fn send_oneway(&mut self, message: wit::OutgoingMessage) -> Result<(), wit::SendError> {
-        let mut messages = self.admit(vec![message])?;
+        let messages = self.admit(vec![message])?;
         if self.has_outbox() {
-            self.prepare(&mut messages)?;
             let parcels = messages.into_iter().map(Parcel::Oneway);
             parcels.for_each(|parcel| self.outbox.put(parcel));
             return Ok(());
         }
         self.plugin
-            .usage
             .add_bytes_out(messages.iter().map(outbox::size).sum());
         for message in messages {
             let sending = self.plugin.producer.send_oneway(message);
@@ -58,15 +56,13 @@ impl State {
         &mut self,
         messages: Vec<wit::OutgoingMessage>,
     ) -> Result<Vec<wit::SendResult>, wit::SendError> {
-        let mut messages = self.admit(messages)?;
+        let messages = self.admit(messages)?;
         if self.has_outbox() {
-            self.prepare(&mut messages)?;
             let results = messages.iter().map(waiting).collect();
             self.outbox.put(Parcel::Acknowledged(messages));
             return Ok(results);
         }
         self.plugin
-            .usage
             .add_bytes_out(messages.iter().map(outbox::size).sum());
         let sending = self.plugin.producer.send(messages, self.clock.remaining());
         match sending.await {
@@ -80,11 +76,7 @@ impl State {
         self.call.is_some() && grant.is_some_and(|grant| grant.mode == ProducerMode::Outbox)
     }
 
-    fn prepare(&self, messages: &mut [OutgoingMessage]) -> Result<(), wit::SendError> {
-        self.plugin.producer.prepare(messages).map_err(refusal)
-    }
-
-    /// Lets pass what is granted, and counts it.
+    /// Lets pass what is granted and can be sent, and counts that alone.
     fn admit(
         &mut self,
         messages: Vec<wit::OutgoingMessage>,
@@ -102,8 +94,8 @@ impl State {
                 )));
             }
         }
-        let messages: Vec<_> = messages.into_iter().map(outgoing).collect();
-        self.outbox.count(&messages, grant).map_err(|full| {
+        let mut messages: Vec<_> = messages.into_iter().map(outgoing).collect();
+        let counted = self.outbox.counted(&messages, grant).map_err(|full| {
             wit::SendError::NotGranted(match full {
                 Full::Messages(most) => format!(
                     "this call has sent what [grants] producer.messages_per_call = {most} allows"
@@ -113,11 +105,16 @@ impl State {
                 ),
             })
         })?;
+        let prepared = self.plugin.producer.prepare(&mut messages);
+        prepared.map_err(refusal)?;
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        match &self.plugin.send_rate {
-            Some(rate) if !rate.take(count) => Err(wit::SendError::RateLimited),
-            _ => Ok(messages),
+        if let Some(rate) = &self.plugin.send_rate
+            && !rate.take(count, Instant::now())
+        {
+            return Err(wit::SendError::RateLimited);
         }
+        self.outbox.count(counted);
+        Ok(messages)
     }
 }
 

@@ -73,7 +73,12 @@ impl wit::Host for State {
         let parcels = self.outbox.take_waiting();
         let remaining = self.clock.remaining();
         let leaving = outbox::leave(parcels, &self.plugin, remaining);
-        leaving.await.map_err(|stuck| stuck.to_string())?;
+        if let Err(stuck) = leaving.await {
+            let reason = stuck.to_string();
+            // The guest may try again, and must not get past it then.
+            self.outbox.put_back(stuck.into_kept());
+            return Err(reason);
+        }
         let updating = puller.update_consume_offset(offset);
         updating.await.map_err(|error| said(&error))
     }

@@ -42,7 +42,8 @@ impl Shared {
         let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
         let mut slot = self.engine.slots().slot(&self.plugin);
-        while outcomes.len() < total && !self.is_over(cancel) {
+        let mut is_over = self.is_over(cancel);
+        while outcomes.len() < total && !is_over {
             let part = Part::from(outcomes.len(), request);
             slot.give_way();
             match self.call(request, cancel, part, &mut slot).await {
@@ -65,12 +66,14 @@ impl Shared {
                     break;
                 }
             }
+            is_over = self.is_over_early(cancel);
         }
         None
     }
 
     /// Runs the messages of a failed call again, one by one, each in a fresh instance.
-    /// Ends early when the consumer stops, the revision drains or no instance can be made.
+    /// Ends early when the consumer stops, the revision drains or is held back, or no
+    /// instance can be made.
     async fn isolate(
         &self,
         request: &Arc<ConsumeRequest>,
@@ -80,7 +83,7 @@ impl Shared {
         slot: &mut RunSlot,
     ) {
         for first in batch.first..batch.first + batch.messages {
-            if self.is_over(cancel) {
+            if self.is_over_early(cancel) {
                 return;
             }
             slot.give_way();

@@ -18,6 +18,7 @@ use consumer::listener::{CancelSignal, ConsumeRequest, ConsumeResult, OrderlyCal
 
 use super::Shared;
 use super::call::{Called, Part, count, pause};
+use crate::failure::FailureRecord;
 use crate::outcome::Status;
 use crate::run_slots::RunSlot;
 
@@ -49,7 +50,8 @@ impl Shared {
         let _permit = self.pool.permit().await?;
         let _ticking = self.engine.ticking();
         let mut slot = self.engine.slots().slot(&self.plugin);
-        while calls.go_on(total) && !self.is_over(cancel) {
+        let mut is_over = self.is_over(cancel);
+        while calls.go_on(total) && !is_over {
             let part = Part::from(calls.messages, request);
             slot.give_way();
             match self.call(request, cancel, part, &mut slot).await {
@@ -59,7 +61,7 @@ impl Shared {
                     let reason = (&*record).into();
                     return Some(ConsumeResult::Failed { reason });
                 }
-                Called::Failed(_) if part.messages == 1 => calls.add_failed(),
+                Called::Failed(record) if part.messages == 1 => calls.add_failed(&record),
                 Called::Failed(_) => {
                     self.isolate_in_order(request, cancel, part, calls, &mut slot)
                         .await;
@@ -72,13 +74,14 @@ impl Shared {
                     break;
                 }
             }
+            is_over = self.is_over_early(cancel);
         }
         None
     }
 
     /// Runs the messages of a failed call again, one by one, each in a fresh instance, up
     /// to the first that does not succeed. Ends early when the queue is gone, the revision
-    /// drains or no instance can be made.
+    /// drains or is held back, or no instance can be made.
     async fn isolate_in_order(
         &self,
         request: &Arc<ConsumeRequest>,
@@ -88,12 +91,12 @@ impl Shared {
         slot: &mut RunSlot,
     ) {
         let end = batch.first + batch.messages;
-        while calls.go_on(end) && !self.is_over(cancel) {
+        while calls.go_on(end) && !self.is_over_early(cancel) {
             let part = Part::alone(calls.messages);
             slot.give_way();
             match self.call(request, cancel, part, slot).await {
                 Called::Answered(status) => calls.add(status, 1),
-                Called::Failed(_) => calls.add_failed(),
+                Called::Failed(record) => calls.add_failed(&record),
                 Called::NoInstance => {
                     pause(slot).await;
                     return;
@@ -131,13 +134,22 @@ impl Calls {
         // Neighbours that are done alike are told as one.
         match self.each.last_mut() {
             Some(last) if last.status == status => last.messages += messages,
-            _ => self.each.push(OrderlyCall { messages, status }),
+            _ => self.each.push(OrderlyCall {
+                messages,
+                status,
+                reason: None,
+            }),
         }
     }
 
     /// One message that failed alone: it stays first in its queue.
-    fn add_failed(&mut self) {
-        self.add(Status::Orderly(FAILED), 1);
+    fn add_failed(&mut self, record: &FailureRecord) {
+        self.messages += 1;
+        self.each.push(OrderlyCall {
+            messages: 1,
+            status: FAILED,
+            reason: Some(record.into()),
+        });
     }
 
     fn into_result(mut self, total: usize) -> ConsumeResult {

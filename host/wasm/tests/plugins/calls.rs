@@ -1,11 +1,16 @@
 //! How a request becomes calls, what fails alone, and what becomes of instances.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consumer::listener::{CancelSignal, ConsumeResult, MessageListener, MessageOutcome};
-use wasm::{CALL_BYTES_MAX, Event, FailureKind, Isolation, Phase, RecycleReason};
+use consumer::listener::{
+    CancelSignal, ConcurrentlyStatus, ConsumeResult, MessageListener, MessageOutcome,
+};
+use wasm::{
+    CALL_BYTES_MAX, Event, FailureKind, IsHeld, Isolation, ListenerKind, Phase, RecycleReason,
+};
 
 use crate::support::{
     Plugin, Request, all_done, broke, each, eventually, failed_alone, later, message_id,
@@ -71,6 +76,48 @@ async fn poison_message_costs_nobody_else_an_attempt() {
     assert_eq!(alone.message_ids(), [message_id(2)]);
     assert_eq!(alone.attempt, 1);
     assert!(matches!(alone.kind, FailureKind::Trap(_)), "{}", alone.kind);
+}
+
+#[tokio::test]
+async fn listener_that_is_held_back_is_not_tried_message_by_message() {
+    for kind in [ListenerKind::Concurrent, ListenerKind::Orderly] {
+        let guest = match kind {
+            ListenerKind::Orderly => "orderly_as_told",
+            _ => "trap_on",
+        };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let is_held = {
+            let asked = Arc::clone(&asked);
+            IsHeld::new(move || asked.fetch_add(1, Ordering::Relaxed) >= 2)
+        };
+        let plugin = Plugin::load_with(guest, |config| {
+            config.listener = kind;
+            config.is_held = is_held;
+        })
+        .await;
+        let mut request = Request::of(&["trap"; 8]);
+        if kind == ListenerKind::Orderly {
+            // The first that breaks alone ends it anyway: it is held before that.
+            asked.store(2, Ordering::Relaxed);
+            request = Request::in_order(&["trap"; 8]);
+        }
+        let result = plugin.consume_request(request.build()).await;
+        match result {
+            ConsumeResult::Concurrently(ConcurrentlyStatus::Each(outcomes)) => {
+                assert_eq!(outcomes[..2], [broke(&plugin, 1), broke(&plugin, 2)]);
+                assert_eq!(outcomes[2..], [const { MessageOutcome::NotFinished }; 6]);
+                assert_eq!(
+                    plugin.events.failures().len(),
+                    3,
+                    "the batch, and two alone"
+                );
+            }
+            other => {
+                assert_eq!(other, ConsumeResult::NotFinished);
+                assert_eq!(plugin.events.failures().len(), 1, "the batch");
+            }
+        }
+    }
 }
 
 #[tokio::test]

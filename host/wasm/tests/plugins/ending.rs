@@ -22,6 +22,7 @@ fn succeeded(messages: u32) -> ConsumeResult {
     ConsumeResult::OrderlyCalls(vec![OrderlyCall {
         messages,
         status: OrderlyStatus::Success,
+        reason: None,
     }])
 }
 

@@ -25,7 +25,11 @@ fn calls(calls: impl IntoIterator<Item = (u32, OrderlyStatus)>) -> ConsumeResult
     let calls = calls.into_iter();
     ConsumeResult::OrderlyCalls(
         calls
-            .map(|(messages, status)| OrderlyCall { messages, status })
+            .map(|(messages, status)| OrderlyCall {
+                messages,
+                status,
+                reason: None,
+            })
             .collect(),
     )
 }
@@ -359,4 +363,27 @@ async fn request_of_another_mode_comes_again() {
         });
         assert_eq!(told, [(kind, "orders@broker-a:3".to_owned())]);
     }
+}
+
+#[tokio::test]
+async fn message_of_a_batch_that_broke_alone_says_why() {
+    let plugin = load("orderly_as_told").await;
+    let request = Request::in_order(&["a", "trap", "b"]).build();
+    let ConsumeResult::OrderlyCalls(calls) = plugin.consume_whole(request).await else {
+        panic!("some of it was done");
+    };
+    let [done, broke] = &*calls else {
+        panic!("{calls:?}");
+    };
+    assert_eq!((done.messages, &done.reason), (1, &None));
+    let reason = broke.reason.as_ref().expect("it broke");
+    let record = plugin.events.failures().pop().expect("told");
+    assert_eq!(**reason.text(), record.kind.to_string());
+    let names: Vec<_> = reason
+        .properties()
+        .iter()
+        .map(|(name, _)| &**name)
+        .collect();
+    // Nobody said of which component it is.
+    assert_eq!(names[..2], ["MQLET_REVISION", "MQLET_FAILURE"]);
 }

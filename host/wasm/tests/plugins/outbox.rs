@@ -9,7 +9,7 @@ use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeMode, ConsumeResult, MessageListener,
 };
 use consumer::publish::{Delay, SendError};
-use wasm::{ListenerKind, ProducerGrant};
+use wasm::{Budgets, ListenerKind, ProducerGrant, ProducerMode, Tenant, TenantConfig};
 
 use crate::support::{Plugin, Request, SOON, all_done, eventually};
 
@@ -139,11 +139,11 @@ async fn illegal_message_is_refused_at_once() {
 #[tokio::test]
 async fn call_sends_no_more_than_its_grant() {
     let few = load(|grant| grant.messages_per_call = 2).await;
-    let small = load(|grant| grant.bytes_per_call = 300).await;
-    let body = "x".repeat(100);
+    let small = load(|grant| grant.bytes_per_call = 1_200).await;
+    let body = "x".repeat(300);
     for (plugin, key) in [
         (few, "messages_per_call = 2"),
-        (small, "bytes_per_call = 300"),
+        (small, "bytes_per_call = 1200"),
     ] {
         let two = Request::of(&[&body, "b"]);
         assert_eq!(
@@ -203,4 +203,47 @@ async fn orderly_listener_is_not_done_before_its_messages_have_left() {
     let result = plugin.consume_request(request(&["send orders-out"])).await;
     let suspended = consumer::listener::OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
     assert_eq!(result, ConsumeResult::Orderly(suspended));
+}
+
+#[tokio::test]
+async fn whatever_leaves_is_on_the_tenants_budget() {
+    for mode in [ProducerMode::Outbox, ProducerMode::Immediate] {
+        for how in ["", "batch", "oneway"] {
+            let tenant = Tenant::new(TenantConfig {
+                budgets: Budgets {
+                    bytes_out_per_second: Some(10),
+                    ..Budgets::default()
+                },
+                ..TenantConfig::new("t")
+            });
+            let plugin = Plugin::load_with("send", |config| {
+                config.tenant = Arc::clone(&tenant);
+                let mut grant = ProducerGrant::new(vec!["orders-out".into()]);
+                grant.mode = mode;
+                config.grants.producer = Some(grant);
+            })
+            .await;
+            assert_eq!(tenant.over_budget(), None);
+            let body = "x".repeat(10_000);
+            let request = Request::of(&[&body]).property("how", how);
+            assert_eq!(plugin.consume_request(request.build()).await, all_done());
+            assert!(tenant.over_budget().is_some(), "{mode:?} {how}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn message_that_was_refused_is_not_counted_as_sent() {
+    let plugin = load(|grant| {
+        grant.messages_per_call = 1;
+        grant.messages_per_second = Some(1);
+    })
+    .await;
+    // It has no body; the call fails by it, and neither bound has seen it.
+    for _ in 0..5 {
+        plugin.consume(&[""]).await;
+        let error = plugin.events.reports().pop().unwrap().error.unwrap();
+        assert!(error.contains("the body is empty"), "{error}");
+    }
+    assert_eq!(plugin.consume(&["a"]).await, all_done());
 }

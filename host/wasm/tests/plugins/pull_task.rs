@@ -439,3 +439,27 @@ async fn listener_of_another_kind_runs_no_pull_task() {
     );
     assert_eq!(plugin.events.reports(), []);
 }
+
+#[tokio::test]
+async fn what_could_not_leave_leaves_when_the_guest_tries_again() {
+    let plugin = Plugin::load_with("pull_as_told", |config| {
+        config.listener = ListenerKind::ScheduledPull;
+        config.grants.producer = Some(ProducerGrant::new(vec!["orders-out".into()]));
+    })
+    .await;
+    *plugin.sent.refusal.lock().unwrap() = Some(SendError::Stopped);
+    let refusal = Arc::clone(&plugin.sent.refusal);
+    plugin
+        .events
+        .on_line("again: ", move || *refusal.lock().unwrap() = None);
+    let queue = Queue::of(&["send-stubbornly orders-out", "x"]);
+
+    let as_configured = PullTaskResult::NextRun { after: None };
+    assert_eq!(run(&plugin, &queue).await, as_configured);
+
+    assert_eq!(queue.offset(), Some(FIRST + 2));
+    let sent = plugin.sent.messages.lock().unwrap();
+    let ids: Vec<_> = sent.iter().map(|message| &message.message_id).collect();
+    assert_eq!(ids.len(), 2, "refused, and sent once");
+    assert_eq!(ids[0], ids[1], "the same message");
+}

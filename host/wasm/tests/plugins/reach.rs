@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use consumer::listener::ConsumeResult;
 use wasm::{
     Artefact, BucketKey, CheckedComponent, ClockGrant, ComponentProblem, Grants, HttpGrant,
     KeyValueError, KeyValueFuture, KeyValueStore, PluginConfig, Secrets,
@@ -138,11 +139,14 @@ impl KeyValueStore for Memory {
     }
 
     /// One key a page.
-    fn keys(&self, _: Arc<str>, after: u64) -> KeyValueFuture<(Vec<String>, Option<u64>)> {
+    fn keys(&self, _: Arc<str>, after: Option<String>) -> KeyValueFuture<(Vec<String>, bool)> {
         self.with(|all| {
-            let mut rest = all.keys().skip(usize::try_from(after).unwrap()).cloned();
+            let mut rest = all
+                .keys()
+                .filter(|key| Some(*key) > after.as_ref())
+                .cloned();
             let page: Vec<_> = rest.by_ref().take(1).collect();
-            Ok((page, rest.next().map(|_| after + 1)))
+            Ok((page, rest.next().is_some()))
         })
     }
 
@@ -172,6 +176,9 @@ async fn granted_bucket_keeps_values_and_no_other_is_opened() {
             "delete orders a",
             "exists orders a",
             "add orders n 2",
+            "weed orders",
+            "keys orders",
+            "page orders 7",
             "open payments",
             "open ../orders",
         ],
@@ -187,7 +194,10 @@ async fn granted_bucket_keeps_values_and_no_other_is_opened() {
         "{answers:?}"
     );
     assert_eq!(answers[7..11], ["a,b,c", "deleted", "false", "42"]);
-    assert_eq!(answers[11..], ["error: Error::AccessDenied"; 2]);
+    // Each page's keys were deleted before the next one was asked for.
+    assert_eq!(answers[11..13], ["b,c", ""]);
+    assert!(answers[13].contains("7 is not the cursor"), "{answers:?}");
+    assert_eq!(answers[14..], ["error: Error::AccessDenied"; 2]);
 }
 
 #[tokio::test]
@@ -234,31 +244,56 @@ async fn clocks_are_as_granted() {
 
 #[tokio::test]
 async fn granted_folder_can_be_read_and_not_written_nor_left() {
-    let folder = std::env::temp_dir().join(format!("mqlet-reach-{}", std::process::id()));
+    let around = std::env::temp_dir().join(format!("mqlet-reach-{}", std::process::id()));
+    let folder = around.join("granted");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("rules.txt"), "all is well").unwrap();
-    std::os::unix::fs::symlink("/etc/hostname", folder.join("out")).unwrap_or_default();
+    let beside = around.join("beside.txt");
+    std::fs::write(&beside, "nobody's").unwrap();
+    std::os::unix::fs::symlink(&beside, folder.join("out")).unwrap();
+    std::os::unix::fs::symlink("../beside.txt", folder.join("up")).unwrap();
+    std::os::unix::fs::symlink("rules.txt", folder.join("in")).unwrap();
     let plugin = load(|config| {
         grant_everything(config);
         config.grants.folder = Some(folder.clone());
     })
     .await;
+    let absolute = format!("read {}", beside.display());
     let bodies = [
         "read /rules.txt",
+        "read /in",
         "write /rules.txt",
         "write /new",
         "read /out",
-        "read /../etc/hostname",
+        "read /up",
+        "read /../beside.txt",
+        &absolute,
     ];
     let answers = ask(&plugin, &bodies).await;
-    std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(answers[0], "all is well");
+    assert_eq!(answers[..2], ["all is well"; 2]);
     assert!(
-        answers[1..]
+        answers[2..]
             .iter()
             .all(|answer| answer.starts_with("error: ")),
         "{answers:?}"
     );
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 4);
+
+    // Without its folder there is no instance: it would find nothing there, and go on.
+    std::fs::rename(&folder, around.join("gone")).unwrap();
+    plugin.listener.close().await;
+    let result = plugin.consume(&["read /rules.txt"]).await;
+    assert_eq!(result, ConsumeResult::NotFinished);
+    let record = plugin
+        .events
+        .failures()
+        .pop()
+        .expect("somebody hears of it");
+    let told = record.kind.to_string();
+    assert!(told.contains(&*folder.to_string_lossy()), "{told}");
+
+    std::fs::remove_dir_all(&around).unwrap();
+
     let sealed = load(grant_everything).await;
     let answer = ask(&sealed, &["read /rules.txt"]).await;
     assert!(answer[0].starts_with("error: "), "{answer:?}");

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use wasm::{HttpClient, HttpConfig, HttpGrant, Resolver};
 
 use crate::reach::{grant_everything, load};
-use crate::support::{Plugin, Request, SOON};
+use crate::support::{Plugin, Request, SOON, eventually};
 use crate::web_server::WebServer;
 
 /// A plugin that may ask these hosts, in these networks too.
@@ -205,7 +205,8 @@ async fn thousand_fetches_share_ten_connections_and_those_beyond_are_told() {
     let server = WebServer::start().await;
     let address = server.address.to_string();
     let config = HttpConfig {
-        connections_max: 10,
+        // One plugin has half of them.
+        connections_max: 20,
         ..HttpConfig::default()
     };
     let plugin = Arc::new(asking_with(&[&address], &["127.0.0.1"], |_| {}, config).await);
@@ -239,6 +240,84 @@ async fn thousand_fetches_share_ten_connections_and_those_beyond_are_told() {
     assert!(most <= 10, "{most} connections at once");
     // And none is lost: it goes on.
     assert_eq!(ask(&plugin, &format!("GET {url}")).await, "200 hi");
+}
+
+#[tokio::test]
+async fn one_plugin_leaves_connections_to_its_neighbour() {
+    let server = WebServer::start().await;
+    let address = server.address.to_string();
+    let client = HttpClient::new(HttpConfig {
+        connections_max: 2,
+        ..HttpConfig::default()
+    });
+    let plugin = async |name: &str| {
+        let mut grant = HttpGrant::new(vec![address.parse().unwrap()]);
+        grant.private = vec!["127.0.0.1".parse().unwrap()];
+        load(|plugin| {
+            grant_everything(plugin);
+            plugin.plugin = name.into();
+            plugin.grants.http = Some(grant);
+            plugin.http = Arc::clone(&client);
+        })
+        .await
+    };
+    let (greedy, modest) = (Arc::new(plugin("greedy").await), plugin("modest").await);
+    let hung = {
+        let (greedy, body) = (
+            Arc::clone(&greedy),
+            format!("many 4 {}", server.url("/hang")),
+        );
+        tokio::spawn(async move { ask(&greedy, &body).await })
+    };
+    eventually("it hangs", || server.requests.load(Ordering::SeqCst) == 1).await;
+    let url = server.url("/hello");
+    assert_eq!(ask(&modest, &format!("GET {url}")).await, "200 hi");
+    assert!(!hung.is_finished());
+    hung.abort();
+}
+
+#[tokio::test]
+async fn look_ups_that_hang_hold_no_more_than_their_few_threads() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let resolver: Resolver = {
+        let begun = Arc::clone(&begun);
+        Arc::new(move |_, _| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::pending())
+        })
+    };
+    let config = HttpConfig {
+        resolver: Some(resolver),
+        ..HttpConfig::default()
+    };
+    let plugin = asking_with(&["api.example.org"], &[], |_| {}, config).await;
+    for _ in 0..2 {
+        let mut request = Request::of(&["many 6 http://api.example.org/hello"]);
+        request.consume_timeout = Duration::from_secs(2);
+        let answer = plugin.reasons(request).await.remove(0);
+        assert!(answer.contains("DnsTimeout"), "{answer}");
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), 4, "of twelve");
+}
+
+#[tokio::test]
+async fn bodies_that_are_never_sent_are_small() {
+    let plugin = asking(&["example.org"], &[]).await;
+    let bytes: usize = ask(&plugin, "hoard 100").await.parse().unwrap();
+    // Of each one write, and one behind it.
+    assert!((1..=100 * 2 * 16 * 1024).contains(&bytes), "{bytes}");
+}
+
+#[tokio::test]
+async fn heads_of_requests_are_on_the_tenants_budget() {
+    let server = WebServer::start().await;
+    let address = server.address.to_string();
+    let plugin = asking(&[&address], &["127.0.0.1"]).await;
+    let path = format!("/none/{}", "x".repeat(5_000));
+    ask(&plugin, &format!("GET {}", server.url(&path))).await;
+    let usage = plugin.listener.config().tenant.usage();
+    let sent = usage[0].1.bytes_out;
+    assert!((5_000..6_000).contains(&sent), "{sent}");
 }
 
 #[tokio::test]

@@ -356,7 +356,11 @@ mod tests {
     fn orderly_message_has_the_outcome_of_its_call() {
         use Outcome::{DeadLetter, Done, NotFinished, RolledBack, Suspended};
         let suspend = OrderlyStatus::SuspendCurrentQueueAMoment { suspend: None };
-        let call = |messages, status| OrderlyCall { messages, status };
+        let call = |messages, status| OrderlyCall {
+            messages,
+            status,
+            reason: None,
+        };
         let result = ConsumeResult::OrderlyCalls(vec![
             call(2, OrderlyStatus::Success),
             call(1, suspend.clone()),
