@@ -176,7 +176,21 @@ impl Ledger {
         Ok(())
     }
 
+    /// Also after one that failed half-way: what was renamed is not renamed again.
     fn turn_over(&mut self) -> std::io::Result<()> {
+        if fs::exists(&self.path)? {
+            self.shift()?;
+        }
+        self.file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&self.path)?;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn shift(&self) -> std::io::Result<()> {
         for number in (1..FILES_MAX).rev() {
             match fs::rename(
                 numbered(&self.path, number),
@@ -186,14 +200,7 @@ impl Ledger {
                 _ => {}
             }
         }
-        fs::rename(&self.path, numbered(&self.path, 1))?;
-        self.file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(&self.path)?;
-        self.bytes = 0;
-        Ok(())
+        fs::rename(&self.path, numbered(&self.path, 1))
     }
 }
 
@@ -387,5 +394,25 @@ mod tests {
         ledger.append(&entry("five")).expect("written");
         let (all, damage) = whats(folder.path());
         assert_eq!((all.len(), damage), (5, vec![]));
+    }
+
+    #[test]
+    fn turn_over_that_failed_half_way_is_finished_by_the_next_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        three(folder.path());
+        let (mut ledger, _) = Ledger::open(folder.path()).expect("opened");
+        let path = path(folder.path());
+        // It was renamed, and the disk had no room for another file.
+        fs::rename(&path, numbered(&path, 1)).expect("renamed");
+        for _ in 0..3 {
+            ledger.bytes = FILE_BYTES_MAX;
+            ledger.append(&entry("four")).expect("written");
+            fs::remove_file(&path).expect("there");
+        }
+        ledger.bytes = FILE_BYTES_MAX;
+        ledger.append(&entry("five")).expect("written");
+        let (all, _) = whats(folder.path());
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert!(!numbered(&path, 2).exists());
     }
 }
