@@ -382,7 +382,7 @@ fn outcomes(result: ConsumeResult, messages: usize) -> Vec<MessageOutcome> {
             outcomes.resize(messages, later(None));
             outcomes
         }
-        ConsumeResult::Failed { .. } => vec![later(None); messages],
+        ConsumeResult::Failed { reason } => vec![MessageOutcome::Failed { reason }; messages],
         // Of another kind is not finished, and never comes.
         ConsumeResult::NotFinished | ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) => {
             vec![MessageOutcome::NotFinished; messages]

@@ -395,7 +395,10 @@ fn outcomes(messages: usize, result: &ConsumeResult) -> Vec<MessageOutcome> {
             each.resize(messages, later(None));
             each
         }
-        ConsumeResult::Failed { .. } => vec![later(None); messages],
+        ConsumeResult::Failed { reason } => {
+            let reason = reason.clone();
+            vec![MessageOutcome::Failed { reason }; messages]
+        }
         // A request to consume concurrently gets no orderly answer.
         ConsumeResult::Orderly(_) | ConsumeResult::OrderlyCalls(_) | ConsumeResult::NotFinished => {
             vec![MessageOutcome::NotFinished; messages]
