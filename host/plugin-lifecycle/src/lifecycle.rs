@@ -49,6 +49,8 @@ pub struct Wanted {
     /// Loaded anew though the same revision serves or is warm: what is no part of its
     /// identity has changed.
     pub anew: bool,
+    /// Its group is another one's from the switch on: trouble brings nothing back.
+    pub is_of_another_kind: bool,
     /// Not at once, but for so long beside what serves; `None`: at once.
     pub canary: Option<Duration>,
 }
@@ -442,6 +444,9 @@ impl Lifecycle {
             None => {
                 self.end_canary_for(next.generation, now);
                 self.switch(next.generation, revision, now);
+                if next.wanted.is_of_another_kind {
+                    self.before = None;
+                }
             }
         }
     }

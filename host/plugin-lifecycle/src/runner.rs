@@ -121,6 +121,8 @@ pub struct Deploy {
     pub though_refused: bool,
     /// Loaded anew though the same revision serves.
     pub anew: bool,
+    /// The group is changed for it: trouble does not bring the revision before back.
+    pub is_of_another_kind: bool,
     /// Tried first beside what serves.
     pub canary: Option<CanaryPlan>,
     /// Hears of the bytes.
@@ -144,6 +146,7 @@ impl Deploy {
             by: by.into(),
             though_refused: false,
             anew: false,
+            is_of_another_kind: false,
             canary: None,
             on_fetched: None,
         }
@@ -442,7 +445,7 @@ impl Runner {
                 command = commands.recv() => match command {
                     Some(command) => self.command(command),
                     // Nobody is left who could ask for anything.
-                    None => self.lifecycle.stop(self.now()),
+                    None => self.stop(self.now()),
                 },
                 Some(result) = self.steps.join_next() => self.step_ended(result),
                 Some(ending) = self.endings.join_next() => {
@@ -495,9 +498,15 @@ impl Runner {
             }
             Command::Stop { deadline } => {
                 let deadline = deadline.saturating_duration_since(self.origin);
-                self.lifecycle.stop(Instant::after_origin(deadline));
+                self.stop(Instant::after_origin(deadline));
             }
         }
+    }
+
+    /// Nobody waits for a step whose outcome nobody wants.
+    fn stop(&mut self, deadline: Instant) {
+        self.lifecycle.stop(deadline);
+        self.steps.abort_all();
     }
 
     fn deploy(&mut self, deploy: Deploy, reply: oneshot::Sender<Result<Deployed, DeployError>>) {
@@ -505,6 +514,7 @@ impl Runner {
         let wanted = Wanted {
             though_refused: deploy.though_refused,
             anew: deploy.anew,
+            is_of_another_kind: deploy.is_of_another_kind,
             canary: deploy.canary.map(|plan| plan.length),
         };
         let generation = self.lifecycle.deploy(wanted, now);
@@ -757,10 +767,14 @@ impl Runner {
                 generation,
                 serving,
                 revision,
-            } => (
-                generation,
-                done(*serving, *revision, DeployOutcome::Unchanged),
-            ),
+            } => {
+                let trial = self.lifecycle.status().canary;
+                let outcome = match trial.is_some_and(|(canary, _)| canary == *serving) {
+                    true => DeployOutcome::OnTrial,
+                    false => DeployOutcome::Unchanged,
+                };
+                (generation, done(*serving, *revision, outcome))
+            }
             EventKind::CanaryStarted {
                 generation,
                 revision,

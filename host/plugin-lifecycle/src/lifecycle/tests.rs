@@ -1,7 +1,7 @@
 //! Transcripts: lines of input (`> …`) and, below each, what the machine answered.
 //! `UPDATE_EXPECT=1 cargo test` writes the answers again; review the difference.
 //!
-//! Inputs: `deploy [again|canary SECONDS]` · `rollback rN` · `tripped gN` · `promote` ·
+//! Inputs: `deploy [again|another-kind|canary SECONDS]` · `rollback rN` · `tripped gN` · `promote` ·
 //! `abort` · `cancel` · `verdict gN prolong|promote|abort` · `window SECONDS` (first) · `done STEP gN [rN]` · `failed STEP gN REASON` · `drained gN` ·
 //! `stop SECONDS` · `at SECONDS` (time passes; the timeout is handled when it is due).
 
@@ -54,6 +54,7 @@ fn random_histories_keep_the_invariants() {
                     let wanted = Wanted {
                         though_refused: draw(4) == 0,
                         anew: draw(4) == 0,
+                        is_of_another_kind: draw(8) == 0,
                         canary,
                     };
                     machine.deploy(wanted, now);
@@ -209,6 +210,14 @@ impl Transcript {
                 let though_refused = true;
                 let wanted = Wanted {
                     though_refused,
+                    ..Wanted::default()
+                };
+                self.machine.deploy(wanted, self.now);
+            }
+            ["deploy", "another-kind"] => {
+                let is_of_another_kind = true;
+                let wanted = Wanted {
+                    is_of_another_kind,
                     ..Wanted::default()
                 };
                 self.machine.deploy(wanted, self.now);
