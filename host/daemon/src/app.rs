@@ -209,6 +209,11 @@ impl Tenant {
         self.runner.tenant.usage()
     }
 
+    /// How long calls under way may take to end.
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        self.runner.drain_timeout
+    }
+
     /// A plugin without a revision.
     pub(crate) fn start_plugin(&self, manifest: &Manifest) -> Plugin {
         Plugin::start(manifest.name().clone(), self.runner.clone())

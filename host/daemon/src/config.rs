@@ -118,13 +118,6 @@ pub(crate) struct TenantConfig {
     pub(crate) budgets: wasm::Budgets,
 }
 
-impl TenantConfig {
-    /// The name with the namespace in front.
-    fn group_at_the_brokers<'a>(&self, plugin: &'a Manifest) -> Cow<'a, str> {
-        topic::wrap_namespace(&self.connection.namespace, plugin.consumer_group())
-    }
-}
-
 /// What a file was found to say: as much of it as could be read, and every problem.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -174,8 +167,16 @@ impl Config {
             complete.push(tenant);
         }
         problems.extend(shared_groups(&complete));
-        problems.extend(complete.iter().flat_map(names_in_the_namespace));
-        problems.extend(complete.iter().flat_map(long_names));
+        let each = |find: fn(&TenantConfig, &Manifest) -> Option<Problem>| {
+            let plugins = complete
+                .iter()
+                .flat_map(|tenant| tenant.plugins.iter().map(move |plugin| (tenant, plugin)));
+            plugins.filter_map(move |(tenant, plugin)| find(tenant, plugin))
+        };
+        problems.extend(each(|tenant, plugin| {
+            name_in_the_namespace(&tenant.name, &tenant.connection, plugin)
+        }));
+        problems.extend(each(|tenant, plugin| long_name(&tenant.connection, plugin)));
         problems.extend(complete.iter().flat_map(beyond_ceilings));
         let config = Config {
             host,
@@ -292,36 +293,69 @@ fn shared_groups(tenants: &[TenantConfig]) -> Vec<Problem> {
             .filter(|first| first.connection.shares_cluster_with(&second.connection));
         for first in same_cluster {
             for plugin in &second.plugins {
-                let group = second.group_at_the_brokers(plugin);
                 let mut others = first.plugins.iter();
-                let other = others.find(|other| first.group_at_the_brokers(other) == group);
-                if let Some(other) = other {
-                    problems
-                        .push(plugin.consumer_group_problem(folder::shared_group(plugin, other)));
-                }
+                let shared = others.find_map(|other| {
+                    shared_group((&second.connection, plugin), (&first.connection, other))
+                });
+                problems.extend(shared);
             }
         }
     }
     problems
 }
 
+/// Two plugins of clusters that are one, on one group there.
+fn shared_group(
+    (of_second, second): (&ConnectionConfig, &Manifest),
+    (of_first, first): (&ConnectionConfig, &Manifest),
+) -> Option<Problem> {
+    (group_at_the_brokers(of_second, second) == group_at_the_brokers(of_first, first))
+        .then(|| second.consumer_group_problem(folder::shared_group(second, first)))
+}
+
+/// The same for a plugin that comes while others serve.
+pub(crate) fn taken_group(
+    newcomer: (&ConnectionConfig, &Manifest),
+    serving: (&ConnectionConfig, &Manifest),
+) -> Option<Problem> {
+    let is_one_cluster = newcomer.0.shares_cluster_with(serving.0);
+    is_one_cluster.then(|| shared_group(newcomer, serving))?
+}
+
+/// What is wrong with the name of a plugin's group in its tenant, whatever others there
+/// are.
+pub(crate) fn group_name_problems(
+    tenant: &str,
+    connection: &ConnectionConfig,
+    plugin: &Manifest,
+) -> Vec<Problem> {
+    let in_the_namespace = name_in_the_namespace(tenant, connection, plugin);
+    let long = long_name(connection, plugin);
+    in_the_namespace.into_iter().chain(long).collect()
+}
+
+/// The name with the namespace in front.
+fn group_at_the_brokers<'a>(connection: &ConnectionConfig, plugin: &'a Manifest) -> Cow<'a, str> {
+    topic::wrap_namespace(&connection.namespace, plugin.consumer_group())
+}
+
 /// Commands and listings know a group by the name without the namespace: it has one name.
-fn names_in_the_namespace(tenant: &TenantConfig) -> Vec<Problem> {
-    let namespace = tenant.connection.namespace.as_str();
-    let mut problems = Vec::new();
-    for plugin in &tenant.plugins {
-        let group = plugin.consumer_group();
-        let short = topic::without_namespace(namespace, group);
-        if short != group {
-            let name = &tenant.name;
-            let what = format!(
-                "has the namespace \"{namespace}\" in it, which tenant \"{name}\" puts in front of every name"
-            );
-            let fault = Fault::new(what, format!("write \"{short}\""));
-            problems.push(plugin.consumer_group_problem(fault));
-        }
+fn name_in_the_namespace(
+    tenant: &str,
+    connection: &ConnectionConfig,
+    plugin: &Manifest,
+) -> Option<Problem> {
+    let namespace = connection.namespace.as_str();
+    let group = plugin.consumer_group();
+    let short = topic::without_namespace(namespace, group);
+    if short == group {
+        return None;
     }
-    problems
+    let what = format!(
+        "has the namespace \"{namespace}\" in it, which tenant \"{tenant}\" puts in front of every name"
+    );
+    let fault = Fault::new(what, format!("write \"{short}\""));
+    Some(plugin.consumer_group_problem(fault))
 }
 
 /// Of each plugin, what its tenant may not have.
@@ -335,16 +369,9 @@ fn beyond_ceilings(tenant: &TenantConfig) -> Vec<Problem> {
 }
 
 /// With its namespace in front a name may be too long for brokers.
-fn long_names(tenant: &TenantConfig) -> Vec<Problem> {
-    let namespace = tenant.connection.namespace.as_str();
-    let mut problems = Vec::new();
-    for plugin in &tenant.plugins {
-        let group = tenant.group_at_the_brokers(plugin);
-        if let Err(error) = topic::check_group_name(&group) {
-            let what = format!("is too long in namespace \"{namespace}\": {error}");
-            problems
-                .push(plugin.consumer_group_problem(Fault::new(what, "shorten one of the two")));
-        }
-    }
-    problems
+fn long_name(connection: &ConnectionConfig, plugin: &Manifest) -> Option<Problem> {
+    let namespace = connection.namespace.as_str();
+    let error = topic::check_group_name(&group_at_the_brokers(connection, plugin)).err()?;
+    let what = format!("is too long in namespace \"{namespace}\": {error}");
+    Some(plugin.consumer_group_problem(Fault::new(what, "shorten one of the two")))
 }

@@ -10,6 +10,7 @@ mod desired;
 mod follow;
 mod hosted;
 mod journal;
+mod underway;
 
 pub(crate) use hosted::{DeployHow, Hosted, RefusedChange};
 pub(crate) use journal::Journal;
@@ -20,13 +21,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use plugin_lifecycle::Manifest;
 use plugin_lifecycle::manifest::name::PluginName;
+use plugin_lifecycle::{Manifest, Problem};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
+use underway::Underway;
 
 use crate::app::{App, Tenant, TenantSettings};
-use crate::config::TenantConfig;
+use crate::config::connection::ConnectionConfig;
+use crate::config::{self, TenantConfig};
 use crate::control::Directory;
 use crate::control::directory::PluginState;
 use crate::reach;
@@ -47,15 +51,22 @@ pub(crate) struct Host {
     directory: Directory,
     store: Store,
     tenants: Vec<HostTenant>,
+    /// Told when a change has ended that a look had left out.
+    look_again: Arc<Notify>,
 }
 
 /// A tenant and its plugins.
 #[derive(Debug)]
 pub(crate) struct HostTenant {
     pub(crate) tenant: Arc<Tenant>,
+    connection: ConnectionConfig,
     folder: PathBuf,
     /// Held for a look or an entry, never across a wait.
     plugins: Mutex<BTreeMap<String, Arc<Hosted>>>,
+    underway: Underway,
+    /// Taken away by a command: by what their manifests are known, which have to change
+    /// before they are looked at again.
+    removed: Mutex<BTreeMap<String, String>>,
     /// What is wrong with its files, as it was told last.
     problems: Mutex<BTreeMap<PathBuf, String>>,
     /// What was read of its files.
@@ -70,6 +81,7 @@ impl Host {
         directory: &Directory,
         store: &Store,
     ) -> Arc<Self> {
+        let look_again = Arc::new(Notify::new());
         let started = tenants.iter().map(|config| {
             let tenant = Arc::new(app.start_tenant(TenantSettings {
                 local_offsets: Some(app.local_offsets(&config.name)),
@@ -91,8 +103,11 @@ impl Host {
             directory.add(&tenant, &config.plugins);
             HostTenant {
                 tenant,
+                connection: config.connection.clone(),
                 folder: config.plugins_folder.clone(),
                 plugins: Mutex::default(),
+                underway: Underway::new(&look_again),
+                removed: Mutex::default(),
                 problems: Mutex::default(),
                 seen: Mutex::default(),
             }
@@ -101,6 +116,7 @@ impl Host {
             tenants: started.collect(),
             directory: directory.clone(),
             store: store.clone(),
+            look_again,
         });
         directory.set_host(&host);
         host
@@ -115,7 +131,9 @@ impl Host {
             for manifest in config.plugins {
                 let host = Arc::clone(&self);
                 let name = manifest.name().clone();
+                let change = self.tenants[number].underway.begin(name.as_str());
                 loading.spawn(async move {
+                    let _change = change;
                     let begun = host.begin(number, manifest).await;
                     (number, name, begun)
                 });
@@ -136,6 +154,11 @@ impl Host {
             }
         }
         self.tell_serving(plugins, &failed)?;
+        let (components, state_dir) = (self.store.components.clone(), self.store.state_dir.clone());
+        let swept = tokio::task::spawn_blocking(move || components.sweep_all(&state_dir));
+        if let Ok(swept @ 1..) = swept.await {
+            info!(target: "mqlet", "removed {} that no revision has", counted(swept, "component"));
+        }
         let mut failures = JoinSet::new();
         for one in &self.tenants {
             let tenant = Arc::clone(&one.tenant);
@@ -186,9 +209,10 @@ impl Host {
             let plugins: Vec<_> = one.plugins().values().map(Arc::clone).collect();
             stopping.spawn(async move {
                 let report = tenant.driver().stop(drain_timeout).await;
-                for hosted in &plugins {
+                let ending = plugins.into_iter().map(|hosted| async move {
                     hosted.end().await;
-                }
+                });
+                ending.collect::<JoinSet<()>>().join_all().await;
                 report.killed_calls
             });
         }
@@ -265,9 +289,40 @@ impl Host {
     ) -> Result<(), RefusedChange> {
         let (number, hosted) = self.plugin(name, tenant)?;
         let _permit = hosted.expect(expected).await?;
+        let _change = self.tenants[number].underway.begin(name);
         hosted.pin_removed(by).await?;
+        let applied = hosted.book().applied().map(str::to_owned);
+        if let Some(fingerprint) = applied {
+            self.tenants[number].note_removed(name, fingerprint);
+        }
         self.forget(number, &hosted, by).await;
         Ok(())
+    }
+
+    /// What is wrong with a plugin's group, beside those that serve; `gives_way` are those
+    /// whose groups are free when it is to be joined.
+    pub(crate) fn group_problems(
+        &self,
+        number: usize,
+        manifest: &Manifest,
+        gives_way: impl Fn(usize, &str) -> bool,
+    ) -> Vec<Problem> {
+        let one = &self.tenants[number];
+        let mut problems =
+            config::group_name_problems(one.tenant.name(), &one.connection, manifest);
+        let newcomer = (&one.connection, manifest);
+        for (of, other) in self.tenants.iter().enumerate() {
+            for hosted in other.plugins().values() {
+                let is_itself = of == number && hosted.name() == manifest.name().as_str();
+                if !is_itself && !gives_way(of, hosted.name()) {
+                    let taken = hosted.with_manifest(|serving| {
+                        config::taken_group(newcomer, (&other.connection, serving))
+                    });
+                    problems.extend(taken);
+                }
+            }
+        }
+        problems
     }
 
     /// A plugin from a manifest; false when a command has removed it, and the manifest
@@ -280,8 +335,10 @@ impl Host {
             let looked = tokio::task::spawn_blocking(move || desired::fingerprint_of(&manifest));
             looked.await.context("a look at a component ended early")?
         };
-        let hosted = Hosted::new(&one.tenant, &manifest, self.store.clone()).await?;
+        let store = self.store.clone();
+        let hosted = Hosted::new(&one.tenant, &manifest, store, &self.directory).await?;
         if hosted.is_removed(&fingerprint) {
+            one.note_removed(name.as_str(), fingerprint);
             self.directory.drop_plugin(one.tenant.name(), name.as_str());
             hosted.end().await;
             return Ok(false);
@@ -305,8 +362,16 @@ impl Host {
 
     async fn forget(&self, number: usize, hosted: &Arc<Hosted>, by: &str) {
         let one = &self.tenants[number];
-        one.plugins().remove(hosted.name());
-        hosted.leave().await;
+        {
+            let mut plugins = one.plugins();
+            let known = plugins.get(hosted.name());
+            if !known.is_some_and(|known| Arc::ptr_eq(known, hosted)) {
+                // Somebody else has it in hand already.
+                return;
+            }
+            plugins.remove(hosted.name());
+        }
+        hosted.leave_for_good().await;
         hosted.end().await;
         self.directory.drop_plugin(one.tenant.name(), hosted.name());
         self.store.journal.removed(hosted, by);
@@ -320,6 +385,22 @@ impl HostTenant {
 
     fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    fn note_removed(&self, name: &str, fingerprint: String) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.insert(name.to_owned(), fingerprint);
+    }
+
+    fn forget_removed(&self, is_gone: impl Fn(&str) -> bool) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.retain(|name, _| !is_gone(name));
+    }
+
+    /// A command has taken it away, and its manifest is the same.
+    fn is_removed(&self, name: &str, fingerprint: &str) -> bool {
+        let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.get(name).is_some_and(|known| known == fingerprint)
     }
 }
 

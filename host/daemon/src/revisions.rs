@@ -1,10 +1,11 @@
 //! What is kept of a plugin's revisions in `state_dir`, so that what served before serves
-//! again after a restart: which there were (`book`), their components (`components`), and
+//! again after a restart: which there were (`book`, `shared_book`), their components (`components`), and
 //! what happened (`ledger`).
 
 pub(crate) mod book;
 pub(crate) mod components;
 pub(crate) mod ledger;
+pub(crate) mod shared_book;
 pub(crate) mod uploads;
 
 use std::io::Write as _;

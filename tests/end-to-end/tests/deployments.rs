@@ -159,6 +159,11 @@ fn deployment_that_fails_or_hangs_leaves_the_old_revision_and_can_be_cancelled()
     let file = manifest(&folder, "ledger", "next");
     let text = folder.printed(&["deploy", "ledger", &file]);
     assert!(text.contains("serves revision 2"), "{text}");
+    assert_eq!(
+        components(&folder),
+        1,
+        "both have the same, and others none"
+    );
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0), "an ordered end");
 }
@@ -170,13 +175,19 @@ fn host_that_is_killed_at_any_step_of_a_deployment_serves_the_old_or_the_new_rev
     let mut host = start(&folder);
     let mut sent = 0;
     let mut seen: Vec<String> = Vec::new();
-    for (round, step) in ["fetch", "check", "compile", "warm-up", "is active"]
-        .into_iter()
-        .enumerate()
-    {
-        let file = manifest(&folder, "ledger", &format!("round{round}"));
+    let mut serving = 1;
+    for (step, guest) in [
+        ("fetch …", "ledger"),
+        ("check …", "ledger"),
+        ("compile …", "ledger"),
+        ("warm-up …", "init_waits_forever"),
+        ("is active", "ledger"),
+    ] {
+        let component = new_component(&folder, guest);
+        let newest = kept(&folder).into_iter().max().expect("one serves");
         let before = host.lines().len();
-        let mut deploying = command(&folder, &["deploy", "ledger", &file]);
+        let component = component.to_str().expect("UTF-8");
+        let mut deploying = command(&folder, &["deploy", "ledger", component]);
         let deploying = deploying.stderr(std::process::Stdio::null());
         let mut deploying = deploying
             .stdout(std::process::Stdio::null())
@@ -187,12 +198,27 @@ fn host_that_is_killed_at_any_step_of_a_deployment_serves_the_old_or_the_new_rev
             lines.iter().any(|line| line.contains(step)).then_some(())
         });
         host.kill();
+        let lines = host.lines().split_off(before);
+        let is_active = lines.iter().any(|line| line.contains("is active"));
         seen.extend(host.deliveries().into_iter().map(|one| one.body));
         let _ = deploying.wait();
 
         host = start(&folder);
 
-        assert!(number(&folder).is_some(), "killed in {step}");
+        let serves = number(&folder).expect("one serves");
+        // Machine code that nobody has made before is not made in no time.
+        let may_be_active = match step {
+            "fetch …" | "check …" | "is active" => is_active,
+            _ => {
+                assert!(!is_active, "it was not killed in {step}");
+                false
+            }
+        };
+        assert!(
+            serves == serving || (may_be_active && serves == newest + 1),
+            "killed in {step}: {serves} serves, {serving} served, and {newest} was the newest"
+        );
+        serving = serves;
         broker.send("ledger", (sent..sent + 50).map(|n| n.to_string()));
         sent += 50;
         wait_for_deliveries(&host, 50);
@@ -202,6 +228,41 @@ fn host_that_is_killed_at_any_step_of_a_deployment_serves_the_old_or_the_new_rev
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), sent, "every message was consumed");
+    // What never served has left nothing behind.
+    eventually("a swept folder", BOUND, || {
+        (components(&folder) <= kept(&folder).len()).then_some(())
+    });
+}
+
+/// The numbers of the revisions that the host keeps.
+fn kept(folder: &HostFolder) -> Vec<u64> {
+    let text = folder.printed(&["plugins", "ledger", "--output", "json"]);
+    let row: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let revisions = row["revisions"].as_array().expect("a list");
+    let numbers = revisions.iter().map(|one| one["number"].as_u64());
+    numbers.collect::<Option<_>>().expect("numbers")
+}
+
+/// How many components the host keeps.
+fn components(folder: &HostFolder) -> usize {
+    let files = fs::read_dir(folder.path().join("state/components"));
+    files.expect("a folder").count()
+}
+
+/// A guest in bytes that no host has compiled yet.
+fn new_component(folder: &HostFolder, guest: &str) -> std::path::PathBuf {
+    let mut bytes = fs::read(path(guest)).expect("a guest");
+    let now = std::time::SystemTime::now();
+    let since = now.duration_since(std::time::UNIX_EPOCH).expect("later");
+    let text = format!("{}-{}", std::process::id(), since.as_nanos());
+    // A custom section: 0, its length, the length of its name, the name, and whatever.
+    let length = u8::try_from(1 + 3 + text.len()).expect("short");
+    bytes.extend([0, length, 3]);
+    bytes.extend(b"new");
+    bytes.extend(text.as_bytes());
+    let file = folder.path().join(format!("{text}.wasm"));
+    fs::write(&file, bytes).expect("written");
+    file
 }
 
 #[test]

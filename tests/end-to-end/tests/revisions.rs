@@ -238,6 +238,11 @@ fn what_served_before_a_crash_serves_after_it_without_its_file() {
 
     // Taken away by a command, it stays away until its manifest changes.
     folder.printed(&["remove", "ledger"]);
+    // Of what happens the ledger knows a little later.
+    eventually("the ledger", BOUND, || {
+        let text = folder.printed(&["history"]);
+        text.contains("removed").then_some(())
+    });
     host.kill();
     let mut host = folder.run(&[]);
     host.wait_for_line("serving 0 plugins", BOUND);
@@ -272,6 +277,12 @@ fn revision_whose_calls_fail_is_taken_back_and_refused() {
     assert!(error.contains("was taken back"), "{error}");
     let kept = folder.printed(&["plugins", "ledger"]);
     assert!(kept.contains("refused: its calls keep failing"), "{kept}");
+    let error = folder.refused(&["rollback", "ledger"]);
+    assert!(
+        error.contains("took revision 2") && error.contains("--to 2"),
+        "{error}"
+    );
+    assert_eq!(number(&folder), Some(1));
     host.kill();
     // Of that a restart knows, too.
     let host = start(&folder);
@@ -339,6 +350,20 @@ fn canary_that_fails_one_message_of_a_hundred_is_aborted_and_a_good_one_promoted
     fs::write(&other, manifest(&path("ledger"), "two")).expect("written");
     let text = canary(other.to_str().expect("UTF-8"));
     assert!(text.contains("canary: revision 3"), "{text}");
+    let error = folder.refused(&["deploy", "ledger", other.to_str().expect("UTF-8")]);
+    assert!(error.contains("on trial already"), "{error}");
     broker.send("ledger", bodies(3));
     wait_for_number(&folder, 3);
+
+    // What is deployed of its component alone has its settings.
+    let component = path("ledger");
+    folder.printed(&["deploy", "ledger", component.to_str().expect("UTF-8")]);
+    assert_eq!(number(&folder), Some(3), "it is the same revision");
+    // The group is not the canary's to change.
+    let text = manifest(&component, "four") + "[consume]\nconsume_thread_max = 3\n";
+    fs::write(&other, text).expect("written");
+    let mut arguments = vec!["deploy", "ledger", other.to_str().expect("UTF-8")];
+    arguments.extend(trial);
+    let error = folder.refused(&arguments);
+    assert!(error.contains("without --canary"), "{error}");
 }

@@ -2,14 +2,14 @@
 //! that is gone drains and leaves. What is wrong with a file is said once, and changes
 //! nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use plugin_lifecycle::Manifest;
 use plugin_lifecycle::manifest::folder;
+use plugin_lifecycle::{Manifest, Problems};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -62,6 +62,7 @@ pub(super) async fn follow(host: &Arc<Host>, watch: &mut Option<Watch>) -> Infal
         };
         tokio::select! {
             () = changed => {}
+            () = host.look_again.notified() => {}
             () = tokio::time::sleep(LOOK_PAUSE) => {}
         }
         while changes.try_join_next().is_some() {}
@@ -117,7 +118,7 @@ async fn look(
     manifests.sort_by_key(|(manifest, _)| {
         let plugins = one.plugins();
         let hosted = plugins.get(manifest.name().as_str());
-        hosted.is_none_or(|hosted| hosted.manifest().file() != manifest.file())
+        hosted.is_none_or(|hosted| hosted.source() != manifest.file())
     });
     let mut taken: Vec<Manifest> = Vec::new();
     let mut wanted = Vec::new();
@@ -130,14 +131,20 @@ async fn look(
         }
         wanted.push((manifest, fingerprint));
     }
+    let mut stays: BTreeSet<PathBuf> = problems.iter().map(|(file, _)| file.clone()).collect();
+    stays.extend(half.iter().cloned());
+    let of_others = groups_of_others(host, number, &wanted, &stays);
+    wanted.retain(|(manifest, _)| !of_others.iter().any(|(file, _)| file == manifest.file()));
+    problems.extend(of_others);
     let mut broken: BTreeSet<PathBuf> = problems.iter().map(|(file, _)| file.clone()).collect();
     broken.extend(half);
     let names: BTreeSet<String> = wanted.iter().map(|(m, _)| m.name().to_string()).collect();
+    one.forget_removed(|name| !names.contains(name));
     let hosted: Vec<_> = one.plugins().values().map(Arc::clone).collect();
     let gone: Vec<_> = hosted
         .into_iter()
         .filter(|hosted| !names.contains(hosted.name()))
-        .filter(|hosted| !broken.contains(hosted.manifest().file()))
+        .filter(|hosted| !broken.contains(&hosted.source()))
         .collect();
     // An empty folder is a disk that is not there, more often than a wish.
     if found.files.is_empty() && !gone.is_empty() {
@@ -150,42 +157,98 @@ async fn look(
     }
     tell(host, number, problems, &found.files);
     for hosted in gone {
-        let host = Arc::clone(host);
+        if one.underway.leaves_out(hosted.name()) {
+            continue;
+        }
+        let (host, change) = (Arc::clone(host), one.underway.begin(hosted.name()));
         changes.spawn(async move {
+            let _change = change;
             info!(target: "mqlet", tenant = %hosted.tenant_name(), plugin = hosted.name(), "plugin \"{}\" has no manifest any more: it leaves its group", hosted.name());
             host.forget(number, &hosted, BY_FILE).await;
         });
     }
     for (manifest, fingerprint) in wanted {
-        let known = one.plugins().get(manifest.name().as_str()).map(Arc::clone);
-        if known
-            .as_ref()
-            .is_some_and(|hosted| !hosted.is_new(&fingerprint))
-        {
+        let name = manifest.name().clone();
+        let known = one.plugins().get(name.as_str()).map(Arc::clone);
+        let has_changed = match &known {
+            Some(hosted) => hosted.is_new(&fingerprint) || hosted.wants_group(),
+            None => !one.is_removed(name.as_str(), &fingerprint),
+        };
+        if !has_changed || one.underway.leaves_out(name.as_str()) {
             continue;
         }
         watch_component(watch, &manifest);
-        let host = Arc::clone(host);
+        let (host, change) = (Arc::clone(host), one.underway.begin(name.as_str()));
         changes.spawn(async move {
-            let name = manifest.name().clone();
+            let _change = change;
             let applied = match known {
-                Some(hosted) => hosted.apply_file(manifest, &fingerprint, BY_FILE).await,
+                Some(hosted) if hosted.is_new(&fingerprint) => {
+                    hosted.apply_file(manifest, &fingerprint, BY_FILE).await
+                }
+                Some(hosted) => hosted.group_again().await,
                 None => host.begin(number, manifest).await.map(|_| ()),
             };
-            let serves = match host.plugin(name.as_str(), None) {
+            let tenant = host.tenants[number].tenant.name();
+            let serves = match host.plugin(name.as_str(), Some(&**tenant)) {
                 Ok((_, hosted)) => hosted.serves(),
                 Err(_) => false,
             };
             match applied {
                 Ok(()) => host.set_state(number, &name, None),
                 Err(error) => {
-                    let tenant = host.tenants[number].tenant.name();
                     error!(target: "mqlet", %tenant, plugin = %name, "the manifest of plugin \"{name}\" changes nothing: {error:#}");
                     host.set_state(number, &name, (!serves).then_some(&error));
                 }
             }
         });
     }
+}
+
+/// Of what is wanted, by file: groups that other tenants have, or that commands have put
+/// plugins on, and names that a tenant cannot have. The plugins of files that `stays` names
+/// keep their groups.
+fn groups_of_others(
+    host: &Host,
+    number: usize,
+    wanted: &[(Manifest, String)],
+    stays: &BTreeSet<PathBuf>,
+) -> Vec<(PathBuf, String)> {
+    let one = &host.tenants[number];
+    let fingerprints: BTreeMap<&str, &str> = wanted
+        .iter()
+        .map(|(manifest, fingerprint)| (manifest.name().as_str(), fingerprint.as_str()))
+        .collect();
+    let is_new = |name: &str, fingerprint: &str| {
+        let plugins = one.plugins();
+        let hosted = plugins.get(name);
+        hosted.is_none_or(|hosted| hosted.is_new(fingerprint))
+    };
+    // What changes, or goes, gives its group away; between files that was looked at.
+    let changing: BTreeSet<String> = {
+        let plugins = one.plugins();
+        let changing = plugins.values().filter(|hosted| {
+            let fingerprint = fingerprints.get(hosted.name());
+            match fingerprint {
+                Some(fingerprint) => hosted.is_new(fingerprint),
+                None => !stays.contains(&hosted.source()),
+            }
+        });
+        changing.map(|hosted| hosted.name().to_owned()).collect()
+    };
+    let mut problems = Vec::new();
+    for (manifest, fingerprint) in wanted {
+        let name = manifest.name().as_str();
+        if !is_new(name, fingerprint) || one.is_removed(name, fingerprint) {
+            continue;
+        }
+        let found = host.group_problems(number, manifest, |of, other| {
+            of == number && changing.contains(other)
+        });
+        if !found.is_empty() {
+            problems.push((manifest.file().to_owned(), Problems(found).to_string()));
+        }
+    }
+    problems
 }
 
 /// Says what is new, and forgets what is mended.

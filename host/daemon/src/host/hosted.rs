@@ -1,25 +1,36 @@
 //! One plugin of a host: what is deployed, how its group consumes, and its book.
 
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use consumer::SubscribeError;
 use driver::DriverError;
 use plugin_lifecycle::event::Step;
 use plugin_lifecycle::{
-    CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, Manifest, OnFetched,
-    Plugin, RevisionId, preflight,
+    CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, EventKind, Manifest,
+    OnFetched, Plugin, RevisionId, preflight,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{info, warn};
 
 use super::Store;
 use crate::app::Tenant;
+use crate::control::Directory;
 use crate::revisions::book::{Book, Kept, Pin};
+use crate::revisions::components::HeldComponent;
 use crate::revisions::now_ms;
+use crate::revisions::shared_book::SharedBook;
 
 /// What is left when its group was left: guests that shut down.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// A group that another plugin is leaving is waited for, so much longer than calls may take
+/// to end.
+const LEAVING_SLACK: Duration = Duration::from_secs(5);
+/// Between two tries to join it.
+const JOIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two attempts to fetch what a manifest names; doubled after each.
 const FETCH_AGAIN_FIRST: Duration = Duration::from_secs(10);
@@ -61,21 +72,45 @@ pub(crate) struct Hosted {
     tenant: Arc<Tenant>,
     plugin: Plugin,
     store: Store,
-    /// Held for a look, an entry or a small file's write; not across a wait.
-    book: Arc<Mutex<Book>>,
-    /// What was applied last. Held for a look.
-    manifest: Mutex<Manifest>,
+    directory: Directory,
+    book: SharedBook,
+    /// The manifest of its folder, by which it is known there whatever a command has
+    /// deployed. Held for a look.
+    source: Mutex<PathBuf>,
+    /// Held for a look.
+    applied: Mutex<Applied>,
     /// How the group consumes; `None`: it has not been joined. Held while it is changed,
     /// which has to wait for brokers, and by nobody who serves messages.
     group: tokio::sync::Mutex<Option<Manifest>>,
+    /// The group could not be made what the manifest says.
+    wants_group: AtomicBool,
+    /// It leaves for good.
+    leaves: AtomicBool,
     /// One change at a time of those that name the revision they expect.
     expecting: Arc<Semaphore>,
     /// A server that did not have what the manifest names may have it later.
     again: Mutex<Option<Again>>,
 }
 
+/// What was applied last, of the revision that serves.
+#[derive(Debug)]
+struct Applied {
+    manifest: Manifest,
+    /// `None`: nothing yet.
+    revision: Option<RevisionId>,
+}
+
+/// What a deployment's book was told of it.
+#[derive(Debug)]
+enum Told {
+    Nothing,
+    Announced(RevisionId),
+    /// Something newer took its place while its bytes were still on their way.
+    Over,
+}
+
 impl Hosted {
-    /// A plugin that serves nothing yet; its book is opened.
+    /// A plugin of this manifest that serves nothing yet; its book is opened.
     ///
     /// # Errors
     /// The task that opens it ended early.
@@ -83,6 +118,7 @@ impl Hosted {
         tenant: &Arc<Tenant>,
         manifest: &Manifest,
         store: Store,
+        directory: &Directory,
     ) -> anyhow::Result<Arc<Self>> {
         let (of_tenant, name) = (Arc::clone(tenant.name()), manifest.name().to_string());
         let place = store.clone();
@@ -97,9 +133,16 @@ impl Hosted {
             plugin: tenant.start_plugin(manifest),
             tenant: Arc::clone(tenant),
             store,
-            book: Arc::new(Mutex::new(book)),
-            manifest: Mutex::new(manifest.clone()),
+            directory: directory.clone(),
+            book: SharedBook::new(book),
+            source: Mutex::new(manifest.file().to_owned()),
+            applied: Mutex::new(Applied {
+                manifest: manifest.clone(),
+                revision: None,
+            }),
             group: tokio::sync::Mutex::new(None),
+            wants_group: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             expecting: Arc::new(Semaphore::new(1)),
             again: Mutex::default(),
         }))
@@ -119,12 +162,32 @@ impl Hosted {
 
     /// What was applied last.
     pub(crate) fn manifest(&self) -> Manifest {
-        let manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
-        manifest.clone()
+        self.applied().manifest.clone()
     }
 
+    /// The same, for a look.
+    pub(super) fn with_manifest<T>(&self, look: impl FnOnce(&Manifest) -> T) -> T {
+        look(&self.applied().manifest)
+    }
+
+    fn applied(&self) -> MutexGuard<'_, Applied> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its manifest in the folder.
+    pub(crate) fn source(&self) -> PathBuf {
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        source.clone()
+    }
+
+    fn set_source(&self, file: &Path) {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        file.clone_into(&mut source);
+    }
+
+    /// Not across a wait.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock()
     }
 
     /// Whether it has calls.
@@ -168,6 +231,16 @@ impl Hosted {
             }
             _ => None,
         };
+    }
+
+    /// The group could not be made what the manifest says: another try may do it.
+    pub(super) fn wants_group(&self) -> bool {
+        self.wants_group.load(Ordering::Acquire)
+    }
+
+    /// The try.
+    pub(super) async fn group_again(&self) -> anyhow::Result<()> {
+        self.regroup(&self.manifest()).await
     }
 
     /// A command has taken it away, and its manifest has not changed since.
@@ -271,17 +344,32 @@ impl Hosted {
         fingerprint: &str,
         by: &str,
     ) -> anyhow::Result<()> {
+        self.set_source(manifest.file());
         // Whatever comes of it: the same file is not tried again and again.
         self.book().set_applied(fingerprint);
-        let applied = self.apply(manifest.clone(), by, DeployHow::default()).await;
+        let applied = self.apply_or_promote(manifest.clone(), by).await;
         self.note_fetch(&manifest, applied.as_ref().err());
-        let mut book = self.book();
         if applied.is_ok() {
-            book.set_pin(None);
+            self.book().set_pin(None);
         }
-        self.save(&book);
-        drop(book);
-        applied.map(|_| ())
+        self.save().await;
+        applied
+    }
+
+    /// What the file says is to serve, also when a command has it on trial.
+    async fn apply_or_promote(&self, manifest: Manifest, by: &str) -> anyhow::Result<()> {
+        let deployed = self
+            .apply(manifest.clone(), by, DeployHow::default())
+            .await?;
+        if deployed.outcome != DeployOutcome::OnTrial {
+            return Ok(());
+        }
+        let is_promoted = self.plugin.change(Change::Promote, by.into()).await?;
+        anyhow::ensure!(
+            is_promoted,
+            "its trial ended while it was to serve; save the manifest again"
+        );
+        self.settle(manifest, deployed.revision).await
     }
 
     /// A command puts a revision in the place of the manifest's.
@@ -308,7 +396,7 @@ impl Hosted {
             let book = self.book();
             match to {
                 Some(number) => book.numbered(number).cloned(),
-                None => book.previous().cloned(),
+                None => self.allowed_previous(&book)?,
             }
         };
         let kept = kept.ok_or_else(|| {
@@ -325,7 +413,12 @@ impl Hosted {
         let revision = RevisionId::of_digest(digest);
         let warm = self.plugin.rollback(revision, by.into()).await;
         match warm.map_err(anyhow::Error::from)? {
-            Some(_) => *self.manifest.lock().unwrap_or_else(PoisonError::into_inner) = manifest,
+            Some(_) => {
+                *self.applied() = Applied {
+                    manifest,
+                    revision: Some(revision),
+                };
+            }
             None => {
                 let how = DeployHow {
                     though_refused: true,
@@ -336,6 +429,24 @@ impl Hosted {
         }
         self.pin(by, false).await?;
         Ok(kept)
+    }
+
+    /// What served before, unless the host has taken that back.
+    fn allowed_previous(&self, book: &Book) -> Result<Option<Kept>, RefusedChange> {
+        let Some(previous) = book.previous() else {
+            return Ok(None);
+        };
+        let mut refused = book.refused().iter();
+        match refused.find(|refused| refused.revision == previous.revision) {
+            None => Ok(Some(previous.clone())),
+            Some(refused) => Err(RefusedChange::Conflict(format!(
+                "the host took revision {} of plugin \"{}\" back already: {}; rollback --to {} brings it back for all the same",
+                previous.number,
+                self.name(),
+                refused.reason,
+                previous.number
+            ))),
+        }
     }
 
     /// Ends a trial, or gives up what is on its way.
@@ -361,8 +472,14 @@ impl Hosted {
         self.pin(by, true).await
     }
 
+    /// Leaves the group for good: whatever is still under way joins it no more.
+    pub(super) async fn leave_for_good(&self) {
+        self.leaves.store(true, Ordering::Release);
+        self.leave().await;
+    }
+
     /// Leaves the group; what was fetched and is not finished, somebody else gets.
-    pub(super) async fn leave(&self) {
+    async fn leave(&self) {
         let mut group = self.group.lock().await;
         if let Some(manifest) = group.take()
             && let Err(error) = self
@@ -382,29 +499,51 @@ impl Hosted {
             .await;
     }
 
-    /// What serves has changed. Blocks.
-    pub(super) fn note_serving(&self) {
-        if let Some((_, revision)) = self.plugin.status().active {
-            let mut book = self.book();
-            book.set_serving(revision);
-            self.save(&book);
+    /// Something has happened to its revisions: what a restart has to know stands in the
+    /// book from here on, which is to be written when it is returned.
+    pub(super) fn note(&self, happened: &EventKind) -> Option<SharedBook> {
+        match happened {
+            EventKind::Activated { revision, .. } => {
+                self.book().set_serving(*revision);
+                self.note_manifest(*revision);
+            }
+            // It has a number from here on.
+            EventKind::CanaryStarted { revision, .. } => {
+                self.book().keep(*revision);
+            }
+            EventKind::RolledBack {
+                revision, reason, ..
+            } => self.book().refuse(*revision, reason),
+            EventKind::CanaryAborted { .. } => {
+                let refused = self.plugin.status().refused;
+                let mut book = self.book();
+                for (revision, reason) in refused {
+                    book.refuse(revision, &reason);
+                }
+            }
+            _ => return None,
         }
+        Some(self.book.clone())
     }
 
-    /// A revision was taken back. Blocks.
-    pub(super) fn note_refused(&self, revision: RevisionId, reason: &str) {
-        let mut book = self.book();
-        book.refuse(revision, reason);
-        self.save(&book);
-    }
-
-    /// A canary was aborted, for what it did or by hand. Blocks.
-    pub(super) fn note_refusals(&self) {
-        let mut book = self.book();
-        for (revision, reason) in self.plugin.status().refused {
-            book.refuse(revision, &reason);
+    /// What serves now, the next deployment of a component alone is like: also when it was
+    /// a canary before, or came back by itself.
+    fn note_manifest(&self, revision: RevisionId) {
+        let kept = {
+            let book = self.book();
+            let kept = book.number_of(revision).and_then(|of| book.numbered(of));
+            kept.cloned()
+        };
+        let mut applied = self.applied();
+        if applied.revision != Some(revision)
+            && let Some(kept) = kept
+            && let Ok(manifest) = self.runs(&applied.manifest, &kept)
+        {
+            *applied = Applied {
+                manifest,
+                revision: Some(revision),
+            };
         }
-        self.save(&book);
     }
 
     /// The manifest of a kept revision, with the group of that one.
@@ -429,6 +568,15 @@ impl Hosted {
         how: DeployHow,
     ) -> anyhow::Result<Deployed> {
         let before = self.group.lock().await.clone();
+        if how.canary.is_some()
+            && let Some(now) = &before
+        {
+            // There is one group, and it may be the other revision's for ever.
+            anyhow::ensure!(
+                now.kind() == manifest.kind() && of_group(now) == of_group(&manifest),
+                "its kind, [[subscription]], [consume] or another key of its group is not as it is now, and a canary shares the group with what serves: deploy it without --canary, or change the group first"
+            );
+        }
         // What the group has now is not for a listener of another kind.
         let leaves_first = before.as_ref().filter(|now| now.kind() != manifest.kind());
         if leaves_first.is_some() {
@@ -444,10 +592,18 @@ impl Hosted {
             }
         };
         if deployed.outcome != DeployOutcome::OnTrial {
-            *self.manifest.lock().unwrap_or_else(PoisonError::into_inner) = manifest.clone();
+            self.settle(manifest, deployed.revision).await?;
         }
-        self.regroup(&manifest).await?;
         Ok(deployed)
+    }
+
+    /// It serves: the next look compares with it, and the group is its.
+    async fn settle(&self, manifest: Manifest, revision: RevisionId) -> anyhow::Result<()> {
+        *self.applied() = Applied {
+            manifest: manifest.clone(),
+            revision: Some(revision),
+        };
+        self.regroup(&manifest).await
     }
 
     async fn load(
@@ -458,28 +614,35 @@ impl Hosted {
         group: Option<&Manifest>,
     ) -> anyhow::Result<Deployed> {
         let manifest = self.kept_already(manifest.clone()).await?;
+        let told = Arc::new(Mutex::new(Told::Nothing));
         let threads = |manifest: &Manifest| manifest.group_config().consume_thread_max();
+        // Its instances and its breaker are made by these, and they are no part of the
+        // revision.
+        let is_made_otherwise = group.is_some_and(|group| threads(group) != threads(&manifest))
+            || self.with_manifest(|now| now.breaker() != manifest.breaker());
         let deploy = Deploy {
             though_refused: how.though_refused,
             canary: how.canary,
-            // Its instances are counted by it, and no part of the revision.
-            anew: group.is_some_and(|group| threads(group) != threads(&manifest)),
-            on_fetched: Some(self.keeper(&manifest, by, how)),
+            anew: is_made_otherwise,
+            is_of_another_kind: group.is_some_and(|group| group.kind() != manifest.kind()),
+            on_fetched: Some(self.keeper(&manifest, by, how, &told)),
             ..Deploy::new(Arc::new(manifest), by)
         };
-        let deployed = self.plugin.deploy_as(deploy).await?;
-        let mut book = self.book();
-        book.keep(deployed.revision);
-        if self
-            .plugin
-            .status()
-            .active
-            .is_some_and(|(_, active)| active == deployed.revision)
-        {
-            book.set_serving(deployed.revision);
+        let deployed = self.plugin.deploy_as(deploy).await;
+        match &deployed {
+            // What serves by it was noted when it happened.
+            Ok(deployed) => {
+                self.book().keep(deployed.revision);
+            }
+            Err(_) => {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Told::Announced(revision) = std::mem::replace(&mut *told, Told::Over) {
+                    self.book().give_up(revision);
+                }
+            }
         }
-        self.save(&book);
-        Ok(deployed)
+        self.save().await;
+        Ok(deployed?)
     }
 
     /// Bytes that are pinned and kept are not fetched again.
@@ -496,15 +659,28 @@ impl Hosted {
 
     /// Takes a copy of the component as soon as its bytes are known to be those that are
     /// wanted, and announces its revision: it may serve before anybody is told.
-    fn keeper(&self, manifest: &Manifest, by: &str, how: DeployHow) -> OnFetched {
+    fn keeper(
+        &self,
+        manifest: &Manifest,
+        by: &str,
+        how: DeployHow,
+        told: &Arc<Mutex<Told>>,
+    ) -> OnFetched {
         let components = self.store.components.clone();
-        let book = Arc::clone(&self.book);
+        let (book, told) = (self.book.clone(), Arc::clone(told));
         let (manifest, by) = (manifest.clone(), by.to_owned());
         Arc::new(move |artifact, revision| {
+            // Until it is announced.
+            let _held = HeldComponent::new(&components, artifact.digest);
             if let Err(error) = components.put(artifact) {
                 warn!(target: "mqlet", "a component is not kept: after a restart it is wanted from {} again: {error:#}", manifest.component());
             }
-            let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Told::Over = *told {
+                return;
+            }
+            *told = Told::Announced(revision);
+            let mut book = book.lock();
             if how.though_refused {
                 book.allow(revision);
             }
@@ -512,58 +688,99 @@ impl Hosted {
         })
     }
 
-    /// The group consumes as this manifest says.
+    /// The group consumes as this manifest says; when that cannot be, as before where that
+    /// can be, and later looks try it again.
     async fn regroup(&self, manifest: &Manifest) -> anyhow::Result<()> {
         let mut group = self.group.lock().await;
-        let driver = self.tenant.driver();
+        let regrouped = self.change_group(&mut group, manifest).await;
+        self.wants_group
+            .store(regrouped.is_err(), Ordering::Release);
         if let Some(now) = &*group {
-            if of_group(now) == of_group(manifest) {
-                return Ok(());
-            }
-            if only_filters_differ(now, manifest) {
-                let before = now.group_config();
-                for subscription in manifest.group_config().subscriptions() {
-                    if !before.subscriptions().contains(subscription) {
-                        info!(target: "mqlet", plugin = self.name(), topic = %subscription.topic, "plugin \"{}\": another filter for topic {}", self.name(), subscription.topic);
-                        driver
-                            .change_subscription(manifest.consumer_group(), subscription.clone())
-                            .await?;
-                    }
+            self.directory.put(&self.tenant, now);
+        }
+        regrouped
+    }
+
+    async fn change_group(
+        &self,
+        group: &mut Option<Manifest>,
+        manifest: &Manifest,
+    ) -> anyhow::Result<()> {
+        let driver = self.tenant.driver();
+        let Some(now) = group.clone() else {
+            self.join(manifest).await?;
+            *group = Some(manifest.clone());
+            return Ok(());
+        };
+        if of_group(&now) == of_group(manifest) {
+            return Ok(());
+        }
+        if only_filters_differ(&now, manifest) {
+            let before = now.group_config();
+            for subscription in manifest.group_config().subscriptions() {
+                if !before.subscriptions().contains(subscription) {
+                    info!(target: "mqlet", plugin = self.name(), topic = %subscription.topic, "plugin \"{}\": another filter for topic {}", self.name(), subscription.topic);
+                    driver
+                        .change_subscription(manifest.consumer_group(), subscription.clone())
+                        .await?;
                 }
-                *group = Some(manifest.clone());
-                return Ok(());
             }
-            info!(target: "mqlet", plugin = self.name(), "plugin \"{}\": its group consumes in another way, so it is left and joined again, which is a rebalance", self.name());
-            match driver.unsubscribe(now.consumer_group()).await {
-                Ok(_) | Err(DriverError::UnknownGroup { .. }) => *group = None,
-                Err(error) => return Err(error).context("cannot leave the group"),
+            *group = Some(manifest.clone());
+            return Ok(());
+        }
+        info!(target: "mqlet", plugin = self.name(), "plugin \"{}\": its group consumes in another way, so it is left and joined again, which is a rebalance", self.name());
+        match driver.unsubscribe(now.consumer_group()).await {
+            Ok(_) | Err(DriverError::UnknownGroup { .. }) => *group = None,
+            Err(error) => return Err(error).context("cannot leave the group"),
+        }
+        let joined = self.join(manifest).await;
+        *group = match &joined {
+            Ok(()) => Some(manifest.clone()),
+            Err(_) if now.kind() != manifest.kind() => None,
+            Err(_) => self.join(&now).await.is_ok().then_some(now),
+        };
+        joined
+    }
+
+    /// Waits while another plugin leaves the group.
+    async fn join(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let wait = self.tenant.drain_timeout() + LEAVING_SLACK;
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            anyhow::ensure!(
+                !self.leaves.load(Ordering::Acquire),
+                "plugin \"{}\" was taken away meanwhile",
+                self.name()
+            );
+            let joined = self.tenant.subscribe(
+                manifest.group_config(),
+                self.plugin.listener(),
+                self.plugin.pull_task(),
+            );
+            match joined.await {
+                Ok(()) => return Ok(()),
+                Err(DriverError::Subscribe(SubscribeError::Duplicate { .. }))
+                    if tokio::time::Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(JOIN_PAUSE).await;
+                }
+                Err(error) => return Err(error).context("cannot join the group"),
             }
         }
-        let joined = self.tenant.subscribe(
-            manifest.group_config(),
-            self.plugin.listener(),
-            self.plugin.pull_task(),
-        );
-        joined.await.context("cannot join the group")?;
-        *group = Some(manifest.clone());
-        Ok(())
     }
 
     async fn pin(&self, by: &str, is_removed: bool) -> Result<(), RefusedChange> {
-        let mut book = self.book();
-        book.set_pin(Some(Pin {
+        self.book().set_pin(Some(Pin {
             by: by.to_owned(),
             at_ms: now_ms(),
             is_removed,
         }));
-        self.save(&book);
+        self.save().await;
         Ok(())
     }
 
-    fn save(&self, book: &Book) {
-        if let Err(error) = book.save() {
-            warn!(target: "mqlet", tenant = %self.tenant_name(), plugin = self.name(), "a restart will not know what serves now: {error:#}");
-        }
+    async fn save(&self) {
+        self.book.save(self.tenant_name(), self.name()).await;
     }
 }
 

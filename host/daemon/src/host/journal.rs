@@ -1,9 +1,10 @@
 //! Writes down what happens to plugins: in their books what serves and what is refused,
-//! in the ledger everything. One thread, since disks may be slow; what comes faster than
-//! it can be written is left out, and that is said.
+//! in the ledger everything. A book knows where it happens; it is written by one thread,
+//! since disks may be slow. What comes faster than it can be written is left out of the
+//! ledger, and that is said; of a book the newest page is written.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tracing::{error, warn};
 use super::Hosted;
 use crate::revisions::ledger::{Entry, Ledger, QueueEntry, StepTime, SwitchEntry};
 use crate::revisions::now_ms;
+use crate::revisions::shared_book::SharedBook;
 
 /// Events that wait for the disk.
 const WAITING_MAX: usize = 4096;
@@ -26,10 +28,16 @@ const QUEUES_MAX: usize = 1000;
 pub(crate) struct Journal {
     send: SyncSender<Told>,
     known: Known,
+    unwritten: Unwritten,
 }
 
+type Key = (Arc<str>, String);
+
 /// By tenant and name; held for a look.
-type Known = Arc<Mutex<BTreeMap<(Arc<str>, String), Weak<Hosted>>>>;
+type Known = Arc<Mutex<BTreeMap<Key, Weak<Hosted>>>>;
+
+/// Books that know more than their files; held for an entry.
+type Unwritten = Arc<Mutex<BTreeMap<Key, SharedBook>>>;
 
 enum Told {
     Event(Arc<str>, Event),
@@ -45,14 +53,30 @@ impl Journal {
     /// Starts writing. Without a ledger only the books are kept.
     pub(crate) fn start(ledger: Option<Ledger>) -> (Self, JournalThread) {
         let (send, told) = sync_channel(WAITING_MAX);
-        let known = Known::default();
+        let (known, unwritten) = (Known::default(), Unwritten::default());
         let journal = Self {
             send: send.clone(),
             known: Arc::clone(&known),
+            unwritten: Arc::clone(&unwritten),
         };
         let started = std::thread::Builder::new()
             .name("mqlet-journal".to_owned())
-            .spawn(move || write(&told, &known, ledger));
+            .spawn(move || {
+                let mut writing = Writing {
+                    known,
+                    unwritten,
+                    ledger,
+                    is_failing: false,
+                };
+                while let Ok(told) = told.recv() {
+                    let is_last = matches!(told, Told::End);
+                    writing.books();
+                    writing.line(told);
+                    if is_last {
+                        return;
+                    }
+                }
+            });
         let thread = match started {
             Ok(thread) => Some((send, thread)),
             Err(error) => {
@@ -68,6 +92,7 @@ impl Journal {
         let (journal, tenant) = (self.clone(), Arc::clone(tenant));
         Arc::new(move |event: &Event| {
             if is_kept(&event.kind) {
+                journal.note(&tenant, event);
                 journal.tell(Told::Event(Arc::clone(&tenant), event.clone()));
             }
         })
@@ -79,6 +104,20 @@ impl Journal {
         known.retain(|_, one| one.strong_count() > 0);
         let key = (Arc::clone(hosted.tenant_name()), hosted.name().to_owned());
         known.insert(key, Arc::downgrade(hosted));
+    }
+
+    /// Its book knows at once.
+    fn note(&self, tenant: &Arc<str>, event: &Event) {
+        let key = (Arc::clone(tenant), event.plugin.to_string());
+        if let Some(hosted) = hosted(&self.known, &key)
+            && let Some(book) = hosted.note(&event.kind)
+        {
+            let mut unwritten = self
+                .unwritten
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            unwritten.insert(key, book);
+        }
     }
 
     pub(super) fn removed(&self, hosted: &Hosted, by: &str) {
@@ -120,9 +159,36 @@ fn is_kept(kind: &EventKind) -> bool {
     )
 }
 
-fn write(told: &Receiver<Told>, known: &Known, mut ledger: Option<Ledger>) {
-    let mut is_failing = false;
-    while let Ok(told) = told.recv() {
+fn hosted(known: &Known, key: &Key) -> Option<Arc<Hosted>> {
+    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(key).and_then(Weak::upgrade)
+}
+
+/// What the thread has.
+struct Writing {
+    known: Known,
+    unwritten: Unwritten,
+    ledger: Option<Ledger>,
+    /// The ledger does not take lines.
+    is_failing: bool,
+}
+
+impl Writing {
+    /// The newest page of each that has changed.
+    fn books(&self) {
+        let unwritten = {
+            let mut unwritten = self
+                .unwritten
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *unwritten)
+        };
+        for ((tenant, plugin), book) in unwritten {
+            book.write_or_warn(&tenant, &plugin);
+        }
+    }
+
+    fn line(&mut self, told: Told) {
         let entry = match told {
             Told::End => return,
             Told::Removed(tenant, plugin, by) => Entry {
@@ -131,22 +197,21 @@ fn write(told: &Receiver<Told>, known: &Known, mut ledger: Option<Ledger>) {
             },
             Told::Event(tenant, event) => {
                 let key = (Arc::clone(&tenant), event.plugin.to_string());
-                let hosted = {
-                    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.get(&key).and_then(Weak::upgrade)
-                };
+                let hosted = hosted(&self.known, &key);
                 let Some(entry) = entry(&tenant, &event, hosted.as_deref()) else {
-                    continue;
+                    return;
                 };
                 entry
             }
         };
-        let Some(ledger) = &mut ledger else { continue };
+        let Some(ledger) = &mut self.ledger else {
+            return;
+        };
         match ledger.append(&entry) {
-            Ok(()) => is_failing = false,
+            Ok(()) => self.is_failing = false,
             // Once, until it works again.
-            Err(error) if !is_failing => {
-                is_failing = true;
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
                 error!(target: "mqlet", "the ledger has a gap: {error:#}");
             }
             Err(_) => {}
@@ -154,7 +219,7 @@ fn write(told: &Receiver<Told>, known: &Known, mut ledger: Option<Ledger>) {
     }
 }
 
-/// Keeps the book, and says what stands in the ledger.
+/// What stands in the ledger.
 fn entry(tenant: &str, event: &Event, hosted: Option<&Hosted>) -> Option<Entry> {
     let number_of = |revision: RevisionId| hosted?.number_of(revision);
     let of = |what: &str, revision: RevisionId| Entry {
@@ -163,12 +228,6 @@ fn entry(tenant: &str, event: &Event, hosted: Option<&Hosted>) -> Option<Entry> 
         ..blank(tenant, &event.plugin, what)
     };
     Some(match &event.kind {
-        EventKind::Activated { .. } => {
-            if let Some(hosted) = hosted {
-                hosted.note_serving();
-            }
-            return None;
-        }
         EventKind::Switched(report) => Entry {
             before: report.before.map(|before| before.to_string()),
             by: Some(report.by.to_string()),
@@ -185,29 +244,19 @@ fn entry(tenant: &str, event: &Event, hosted: Option<&Hosted>) -> Option<Entry> 
             revision,
             to,
             reason,
-        } => {
-            if let Some(hosted) = hosted {
-                hosted.note_refused(*revision, reason);
-            }
-            Entry {
-                by: Some("automatic rollback".to_owned()),
-                before: Some(revision.to_string()),
-                reason: Some(reason.clone()),
-                ..of("rolled-back", *to)
-            }
-        }
+        } => Entry {
+            by: Some("automatic rollback".to_owned()),
+            before: Some(revision.to_string()),
+            reason: Some(reason.clone()),
+            ..of("rolled-back", *to)
+        },
         EventKind::CanaryStarted { revision, .. } => of("canary-started", *revision),
         EventKind::CanaryAborted {
             revision, reason, ..
-        } => {
-            if let Some(hosted) = hosted {
-                hosted.note_refusals();
-            }
-            Entry {
-                reason: Some(reason.clone()),
-                ..of("canary-aborted", *revision)
-            }
-        }
+        } => Entry {
+            reason: Some(reason.clone()),
+            ..of("canary-aborted", *revision)
+        },
         _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! The revisions of one plugin: numbered, the last ones kept for a rollback, which of them
 //! serves, what the folder of manifests said last, and what a command has put in its place.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -36,7 +37,7 @@ struct Coming {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Page {
+pub(super) struct Page {
     version: u32,
     next_number: u64,
     serving: Option<u64>,
@@ -107,7 +108,7 @@ pub(crate) struct Pin {
 
 impl Book {
     /// Opens the book of a plugin, or begins one. Blocks. The second value says why one
-    /// that is there is not used.
+    /// that is there is not used. The components of its revisions are held while it lives.
     pub(crate) fn open(
         state_dir: &Path,
         tenant: &str,
@@ -187,14 +188,25 @@ impl Book {
         by: &str,
     ) {
         if self.coming.len() == COMING_MAX {
-            self.coming.remove(0);
+            let oldest = self.coming.remove(0);
+            self.components.release(oldest.component);
         }
+        self.components.hold(component);
         self.coming.push(Coming {
             revision,
             component,
             manifest: manifest.clone(),
             by: by.to_owned(),
         });
+    }
+
+    /// What was announced has failed.
+    pub(crate) fn give_up(&mut self, revision: RevisionId) {
+        let place = self.coming.iter().rposition(|one| one.revision == revision);
+        if let Some(place) = place {
+            let failed = self.coming.remove(place);
+            self.components.release(failed.component);
+        }
     }
 
     /// A revision gets calls: its number, a new one if it is new. `None`: nobody has
@@ -204,8 +216,12 @@ impl Book {
         let place = self.coming.iter().rposition(|one| one.revision == revision);
         let coming = place.map(|place| self.coming.remove(place));
         if known.is_some() {
+            if let Some(coming) = coming {
+                self.components.release(coming.component);
+            }
             return known;
         }
+        // Its component was held when it was announced.
         let Coming {
             component,
             manifest,
@@ -214,7 +230,6 @@ impl Book {
         } = coming?;
         let number = self.page.next_number;
         self.page.next_number += 1;
-        self.components.hold(component);
         self.page.kept.push(Kept {
             number,
             revision: revision.digest().to_string(),
@@ -290,13 +305,70 @@ impl Book {
         Ok(manifest.kept_at(self.components.path(digest), digest))
     }
 
-    /// Writes it down. Blocks.
-    ///
-    /// # Errors
-    /// It cannot be written; what is known stays known until the host ends.
-    pub(crate) fn save(&self) -> anyhow::Result<()> {
-        replace(&self.file, &serde_json::to_vec_pretty(&self.page)?)
+    /// What is to be written down.
+    pub(super) fn page(&self) -> &Page {
+        &self.page
     }
+
+    /// Where.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    pub(super) fn components(&self) -> &Components {
+        &self.components
+    }
+}
+
+/// Its revisions are still kept, on the disk.
+impl Drop for Book {
+    fn drop(&mut self) {
+        for kept in &self.page.kept {
+            if let Ok(digest) = kept.component.parse() {
+                self.components.let_go(digest);
+            }
+        }
+        for coming in &self.coming {
+            self.components.release(coming.component);
+        }
+    }
+}
+
+impl Page {
+    /// Replaces what was written before. Blocks.
+    pub(super) fn write(&self, file: &Path) -> anyhow::Result<()> {
+        replace(file, &serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// The components of all revisions that are kept, whether or not their plugins are still
+/// there. Blocks.
+///
+/// # Errors
+/// A book cannot be read: it may name more.
+pub(super) fn named_in_books(state_dir: &Path) -> anyhow::Result<BTreeSet<Digest>> {
+    let mut named = BTreeSet::new();
+    let tenants = match std::fs::read_dir(state_dir.join("revisions")) {
+        Ok(tenants) => tenants,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(named),
+        Err(error) => return Err(error.into()),
+    };
+    for tenant in tenants {
+        for book in std::fs::read_dir(tenant?.path())? {
+            let book = book?.path();
+            // What a crash has left of a book that was being written is none.
+            if book.extension().is_some_and(|end| end == "json")
+                && let Some(page) = read(&book)?
+            {
+                let components = page
+                    .kept
+                    .iter()
+                    .map(|kept| kept.component.parse::<Digest>());
+                named.extend(components.flatten());
+            }
+        }
+    }
+    Ok(named)
 }
 
 fn read(file: &Path) -> anyhow::Result<Option<Page>> {
@@ -360,7 +432,7 @@ mod tests {
         assert_eq!(book.kept().len(), KEPT_MAX);
         assert_eq!(book.kept()[0].number, 1, "it serves");
         book.refuse(revision, "trouble");
-        book.save().expect("written");
+        book.page().write(book.file()).expect("written");
 
         let (again, damage) = Book::open(folder.path(), "t", "p", &components);
 
@@ -385,21 +457,5 @@ mod tests {
             let damage = format!("{:#}", damage.expect("said"));
             assert!(damage.contains("p.json"), "{damage}");
         }
-    }
-
-    #[test]
-    fn component_without_a_kept_revision_goes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let components = Components::new(folder.path());
-        let digest = Digest::of(b"x");
-        let path = components
-            .put(&Artifact::new(b"x".as_slice().into()))
-            .expect("written");
-        components.hold(digest);
-        components.hold(digest);
-        components.release(digest);
-        assert!(path.exists());
-        components.release(digest);
-        assert!(!path.exists());
     }
 }

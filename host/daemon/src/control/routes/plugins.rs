@@ -51,7 +51,7 @@ pub(super) async fn deploy(
         canary: request.canary.map(plan).transpose()?,
     };
     let host = host(directory)?;
-    let (_, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
+    let (number, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
     let permit = hosted.expect(request.expect).await?;
     let manifest = match (&request.path, request.manifest) {
         (Some(path), None) => manifest(&hosted, path).await?,
@@ -63,6 +63,10 @@ pub(super) async fn deploy(
             ));
         }
     };
+    let problems = host.group_problems(number, &manifest, |_, _| false);
+    if !problems.is_empty() {
+        return Err(Refusal::new(422, Problems(problems).to_string()));
+    }
     // Of its own: whoever asked may go, and what was begun is still finished.
     let (by, task) = (asker.to_owned(), Arc::clone(&hosted));
     let deployed = tokio::spawn(async move {
@@ -285,7 +289,7 @@ fn plugin(hosted: &Hosted) -> PluginAnswer {
             .last_failure
             .map(|(_, step, reason)| format!("{step}: {reason}")),
         pinned_by: book.pin().map(|pin| pin.by.clone()),
-        manifest: manifest.file().display().to_string(),
+        manifest: hosted.source().display().to_string(),
         revisions: revisions.collect(),
     }
 }
