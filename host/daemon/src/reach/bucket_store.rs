@@ -362,6 +362,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bucket_of_one_name_is_another_one_in_another_tenant() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |tenant: &str| {
+            let file = folder.path().join(format!("{tenant}.redb"));
+            BucketStore::in_file(file, Quota::default())
+        };
+        let (shop, bank) = (of("shop"), of("bank"));
+        shop.set(key("orders", "a"), b"1".to_vec()).await.unwrap();
+        bank.set(key("orders", "b"), b"2".to_vec()).await.unwrap();
+        assert_eq!(bank.get(key("orders", "a")).await, Ok(None));
+        let listed = |store: BucketStore| async move { store.keys("orders".into(), None).await };
+        assert_eq!(listed(shop).await, Ok((vec!["a".into()], false)));
+        assert_eq!(listed(bank).await, Ok((vec!["b".into()], false)));
+    }
+
+    #[tokio::test]
     async fn storage_that_failed_once_is_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("buckets/shop.redb");
