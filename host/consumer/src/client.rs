@@ -42,10 +42,12 @@ use crate::pull_task::{
 };
 use crate::queue_lock::QueueLocks;
 use crate::rebalance::Rebalance;
+use crate::rebalance::compare::Comparison;
 use crate::request::{
     PendingRequest, RequestError, RequestId, Response, ServerRequest, ServerRequestId,
 };
 use crate::retry::SendBacks;
+use crate::retry::returns::Returns;
 use crate::route::Routes;
 use crate::server_request::RunningInfo;
 use crate::server_request::direct::DirectCalls;
@@ -126,6 +128,8 @@ pub struct Client {
     pub(crate) stopped: bool,
 
     pub(crate) in_flight: EpochTable<InFlight>,
+    /// Requests made so far.
+    requests_made: u64,
     requests: VecDeque<PendingRequest>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) send_results: VecDeque<(SendId, Result<Vec<SendResult>, SendError>)>,
@@ -176,6 +180,7 @@ impl Client {
             stopping: false,
             stopped: false,
             in_flight: EpochTable::default(),
+            requests_made: 0,
             requests: VecDeque::new(),
             events: VecDeque::new(),
             send_results: VecDeque::new(),
@@ -198,15 +203,23 @@ impl Client {
         now: Instant,
     ) {
         self.end_expired_locks(now);
-        let Some(InFlight { purpose, peer }) = self.in_flight.remove(id.0) else {
+        let Some(in_flight) = self.in_flight.remove(id.0) else {
             return;
         };
+        let InFlight {
+            purpose,
+            peer,
+            number,
+        } = in_flight;
+        let is_answered = matches!(result, Ok(_) | Err(RequestError::Refused { .. }));
         if let Some(peer) = peer.and_then(|peer| self.routes.peers.get_mut(peer)) {
             peer.last_error = match &result {
-                // It answered.
-                Ok(_) | Err(RequestError::Refused { .. }) => None,
-                Err(error) => Some(error.to_string()),
+                Err(error) if !is_answered => Some(error.to_string()),
+                _ => None,
             };
+            if is_answered {
+                peer.answered = peer.answered.max(number);
+            }
         }
         match purpose {
             Purpose::Route(topic, server) => self.handle_route(topic, &server, result, now),
@@ -219,15 +232,19 @@ impl Client {
                 self.handle_check(group, topic, id, done(result), now);
             }
             Purpose::Members(group, peer) => self.handle_members(group, peer, result, now),
+            Purpose::Compare(group, member) => {
+                self.handle_comparison(group, member, result, now);
+            }
             Purpose::Start(queue) => self.handle_start(queue, peer, result, now),
             Purpose::Pull(queue) => self.handle_pull(queue, result, now),
             Purpose::Seek(seeking) => self.handle_seek(&seeking, result, now),
             Purpose::Puller(asked) => self.handle_puller(asked, peer, result, now),
             Purpose::Commit(queue, offset) => {
-                self.handle_commit(queue, peer, offset, done(result));
+                self.handle_commit(queue, peer, offset, done(result), now);
             }
             Purpose::CommitBefore(queue) => self.handle_commit_before(queue, now),
             Purpose::SecondLook(queue) => self.handle_second_look(queue, peer, &result, now),
+            Purpose::Order(peer) => self.handle_order(peer, is_answered, now),
             Purpose::FinalCommit(release) => {
                 self.handle_final_commit(release, peer, done(result), now);
             }
@@ -298,6 +315,7 @@ impl Client {
                 Timer::Route(topic) => self.ask_route(topic),
                 Timer::Heartbeat(peer) => self.heartbeat_due(peer),
                 Timer::Rebalance(group) => self.rebalance(group, now),
+                Timer::Compare(group) => self.compare(group, now),
                 Timer::PersistOffsets => self.persist_offsets(now),
                 Timer::LocalOffsets(group) => self.load_local_offsets(group),
                 Timer::Buffer => self.pull_who_waits_for_memory(now),
@@ -394,6 +412,8 @@ impl Client {
                 u64::MAX
             },
             rebalance: Rebalance::default(),
+            comparison: Comparison::default(),
+            returns: Returns::default(),
             assigned,
             ready: ReadyQueues::default(),
             is_ready: false,

@@ -65,6 +65,23 @@ pub enum Event {
         /// Its words.
         error: RequestError,
     },
+    /// A broker takes our heartbeats, but not with this group: the others go on without it,
+    /// and it is asked again with growing pauses.
+    GroupRefused {
+        /// Which broker.
+        address: Address,
+        /// The group.
+        consumer_group: Arc<str>,
+        /// Its words.
+        error: RequestError,
+    },
+    /// It takes them with the group, too.
+    GroupAccepted {
+        /// Which broker.
+        address: Address,
+        /// The group.
+        consumer_group: Arc<str>,
+    },
     /// A broker that refused us takes our heartbeats again.
     AccessGranted {
         /// Which.
@@ -99,6 +116,21 @@ pub enum Event {
         consumer_group: Arc<str>,
         /// Why.
         reason: String,
+    },
+    /// Another member of the group reads something else: what one of them does not want
+    /// may be consumed by nobody.
+    SubscriptionsDiffer {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The other member's client id.
+        member: String,
+        /// Topics and expressions.
+        what: String,
+    },
+    /// They do not differ any more.
+    SubscriptionsAgree {
+        /// The group.
+        consumer_group: Arc<str>,
     },
     /// The queues of a topic could not be divided among the members; they stay as they
     /// are.
@@ -266,6 +298,15 @@ pub enum Event {
     StaleConsumeResult {
         /// The group, if it is still there.
         consumer_group: Option<Arc<str>>,
+    },
+    /// Messages that brokers took back should have come again long ago.
+    RetriesMissed {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// How many.
+        messages: usize,
+        /// For how long the first of them has been missed.
+        lasted: Duration,
     },
     /// The broker has a message back.
     SentBack {

@@ -27,7 +27,9 @@ use crate::pull::{BadRecord, Pull};
 use crate::pull_task::run::Task;
 use crate::queue_lock::{QueueLock, Unlock};
 use crate::rebalance::Rebalance;
+use crate::rebalance::compare::Comparison;
 use crate::request::{RequestError, RequestId};
+use crate::retry::returns::Returns;
 use crate::route::BrokerId;
 use crate::statistics::Statistics;
 use crate::subscriptions::Check;
@@ -45,6 +47,8 @@ pub(crate) struct ConsumerGroup {
     /// The first announcement that names it.
     pub(crate) since_version: u64,
     pub(crate) rebalance: Rebalance,
+    pub(crate) comparison: Comparison,
+    pub(crate) returns: Returns,
     /// Its queues, when they are given by hand.
     pub(crate) assigned: Option<Vec<QueueSelector>>,
     pub(crate) ready: ReadyQueues,

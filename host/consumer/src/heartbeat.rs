@@ -7,6 +7,10 @@
 //!
 //! RocketMQ: `MQClientInstance#sendHeartbeatToAllBroker`.
 
+mod parts;
+
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, HeartbeatData, ProducerData};
 use protocol::{Address, Instant, body};
@@ -16,11 +20,13 @@ use crate::client::{Client, Purpose};
 use crate::config;
 use crate::epoch::Epoch;
 use crate::event::Event;
+use crate::group::ConsumerGroup;
 use crate::listener::MessageModel;
 use crate::request::{Destination, Request, RequestError, RequestId};
 use crate::timers::{
     HEARTBEAT, HEARTBEAT_PAUSE_MAX, HEARTBEAT_PAUSE_PER_GROUP, HEARTBEAT_RETRY, Timer, timeout,
 };
+use parts::{After, Part, Parts, RefusedGroup};
 
 /// Our name as a sender. RocketMQ: `MixAll#CLIENT_INNER_PRODUCER_GROUP`.
 pub(crate) const CLIENT_INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
@@ -63,7 +69,14 @@ pub(crate) struct Peer {
     pub(crate) regained_at: Option<Instant>,
     failing: bool,
     pub(crate) access: Access,
+    /// Groups that it refuses to hear of, beside others that it takes.
+    pub(crate) refused_groups: BTreeMap<Epoch, RefusedGroup>,
+    parts: Parts,
     pub(crate) last_error: Option<String>,
+    /// The number of the latest request that it has answered: it has read all before.
+    pub(crate) answered: u64,
+    /// It was asked for an answer that says so.
+    pub(crate) is_asked: bool,
 }
 
 impl Peer {
@@ -80,7 +93,11 @@ impl Peer {
             regained_at: None,
             failing: false,
             access: Access::default(),
+            refused_groups: BTreeMap::new(),
+            parts: Parts::default(),
             last_error: None,
+            answered: 0,
+            is_asked: false,
         }
     }
 
@@ -96,6 +113,7 @@ impl Peer {
         self.was_lost |= self.confirmed > 0;
         self.confirmed = 0;
         self.announced = 0;
+        self.parts = Parts::default();
     }
 }
 
@@ -171,8 +189,33 @@ impl Client {
             self.timers.set_earliest(Timer::Heartbeat(epoch), at);
             return;
         }
-        let address = peer.address.clone();
-        let body = self.heartbeat_body();
+        self.timers.set(Timer::Heartbeat(epoch), now + HEARTBEAT);
+        let part = self.begin_parts(epoch, now);
+        let version = self.announcement.version;
+        self.send_part(epoch, &part, version);
+        if let Some(peer) = self.routes.peers.get_mut(epoch) {
+            peer.announced = version;
+            peer.owed = false;
+            peer.sent_at = Some(now);
+        }
+    }
+
+    fn send_part(&mut self, epoch: Epoch, part: &Part, version: u64) {
+        let body = match part {
+            Part::All => self.heartbeat_body(),
+            Part::Some(groups) => {
+                let groups = groups.iter().filter_map(|&group| self.groups.get(group));
+                self.heartbeat_of(groups)
+            }
+        };
+        let Some(address) = self
+            .routes
+            .peers
+            .get(epoch)
+            .map(|peer| peer.address.clone())
+        else {
+            return;
+        };
         let id = self.request(
             Purpose::Heartbeat(epoch),
             Destination::Broker(address),
@@ -180,14 +223,9 @@ impl Client {
             Request::HeartBeat { body },
             timeout::HEARTBEAT,
         );
-        let version = self.announcement.version;
         if let Some(peer) = self.routes.peers.get_mut(epoch) {
             peer.heartbeat = Some((id, version));
-            peer.announced = version;
-            peer.owed = false;
-            peer.sent_at = Some(now);
         }
-        self.timers.set(Timer::Heartbeat(epoch), now + HEARTBEAT);
     }
 
     pub(crate) fn heartbeat_due(&mut self, epoch: Epoch) {
@@ -211,8 +249,27 @@ impl Client {
             return;
         };
         let address = peer.address.clone();
-        match result {
-            Ok(()) => {
+        let after = match result {
+            Ok(()) => Ok(self.part_taken(epoch)),
+            Err(error) if error.is_access_refused() => Ok(self.part_refused(epoch, error)),
+            Err(error) => Err(error),
+        };
+        let next = match after {
+            Ok(After::Next) => {
+                let peer = self.routes.peers.get_mut(epoch);
+                peer.and_then(|peer| peer.parts.next())
+            }
+            _ => None,
+        };
+        if let Some(part) = next {
+            self.send_part(epoch, &part, version);
+            return;
+        }
+        let Some(peer) = self.routes.peers.get_mut(epoch) else {
+            return;
+        };
+        match after {
+            Ok(After::Next | After::Taken) => {
                 let before = std::mem::replace(&mut peer.confirmed, version);
                 if before == 0 && peer.was_lost {
                     peer.regained_at = Some(now);
@@ -233,8 +290,9 @@ impl Client {
                     self.peer_knows_more(before, now);
                     self.pull_what_is_announced(now);
                 }
+                self.end_parts(epoch, now);
             }
-            Err(error) if error.is_access_refused() => {
+            Ok(After::Refused(error)) => {
                 peer.owed = true;
                 self.access_refused(epoch, error, now);
                 if let Some((at, _)) = self.refused_until(epoch) {
@@ -311,7 +369,13 @@ impl Client {
         }
         let announced = self.groups.iter().map(|(_, group)| group);
         let announced = announced.filter(|group| group.is_announced());
-        let consumers = announced.map(|group| ConsumerData {
+        let body = self.heartbeat_of(announced);
+        self.announcement.body = Some(body.clone());
+        body
+    }
+
+    fn heartbeat_of<'a>(&self, groups: impl Iterator<Item = &'a ConsumerGroup>) -> Bytes {
+        let consumers = groups.map(|group| ConsumerData {
             consume_from_where: Some(match group.config.consume_from_where() {
                 config::ConsumeFromWhere::LastOffset => ConsumeFromWhere::LastOffset,
                 config::ConsumeFromWhere::FirstOffset => ConsumeFromWhere::FirstOffset,
@@ -342,8 +406,6 @@ impl Client {
             }],
             without_sub: false,
         };
-        let body = Bytes::from(data.encode());
-        self.announcement.body = Some(body.clone());
-        body
+        Bytes::from(data.encode())
     }
 }

@@ -19,6 +19,7 @@ use crate::client::{Client, GroupId};
 use crate::epoch::Epoch;
 use crate::group::ConsumerGroup;
 use crate::listener::Dispatch;
+use crate::planted_bugs::PlantedBug;
 use crate::timers::Timer;
 
 /// What a group may be called with.
@@ -67,6 +68,9 @@ impl Client {
     /// make the next one, and whenever it may say otherwise. A group that is gone has no listener.
     pub fn handle_dispatch(&mut self, group: GroupId, dispatch: Dispatch, now: Instant) {
         let epoch = group.0;
+        if self.has_bug(PlantedBug::CallWhileHeld) {
+            return;
+        }
         let Some(group) = self.groups.get_mut(epoch) else {
             return;
         };
@@ -91,6 +95,9 @@ impl Client {
 
     /// The pause is over: a probe is due.
     pub(crate) fn hold_ended(&mut self, epoch: Epoch) {
+        if self.has_bug(PlantedBug::HoldNeverEnds) {
+            return;
+        }
         if let Some(group) = self.groups.get_mut(epoch)
             && let Hold::Waiting(reason) = &group.hold
         {

@@ -8,6 +8,7 @@
 //! RocketMQ: `RemoteBrokerOffsetStore`.
 
 mod illegal;
+mod order;
 mod release;
 mod reset;
 mod second_look;
@@ -32,6 +33,7 @@ use crate::planted_bugs::PlantedBug;
 use crate::request::{Destination, Request, RequestError, RequestId};
 use crate::route::Replica;
 use crate::timers::{PERSIST_OFFSETS, Timer, timeout};
+use order::{Telling, Way};
 use second_look::Contest;
 
 /// What of a queue is finished and what the broker knows of it.
@@ -43,6 +45,8 @@ pub(crate) struct CommitState {
     confirmed: Option<QueueOffset>,
     /// The commit under way.
     request: Option<RequestId>,
+    /// What was told last, by a commit or by a pull, and may not be stored yet.
+    telling: Option<Telling>,
     /// It stands in the client's list of changed queues.
     listed: bool,
     failing: bool,
@@ -287,12 +291,25 @@ impl Client {
         }
         let (group, broker, queue) = (queue.group, queue.broker, queue.queue.clone());
         let purpose = Purpose::Commit(epoch, offset);
-        let replica = self.routes.replica_for_read(broker);
-        if let Some(replica) = replica
-            && let Some(id) = self.request_commit(purpose, group, replica, queue, offset)
-            && let Some(queue) = self.queues.get_mut(epoch)
-        {
-            queue.commit.request = Some(id);
+        let Some(replica) = self.routes.replica_for_read(broker) else {
+            return true;
+        };
+        match self.way_to_store(epoch, replica.peer, now) {
+            Way::Free => {}
+            Way::FreeAt(at) => {
+                self.timers.set_earliest(Timer::PersistOffsets, at);
+                return true;
+            }
+            Way::Taken => {
+                self.ask_for_order(epoch, replica);
+                return true;
+            }
+        }
+        if let Some(id) = self.request_commit(purpose, group, replica, queue, offset) {
+            if let Some(queue) = self.queues.get_mut(epoch) {
+                queue.commit.request = Some(id);
+            }
+            self.begin_telling(epoch, id);
         }
         true
     }
@@ -344,11 +361,17 @@ impl Client {
         peer: Option<Epoch>,
         offset: QueueOffset,
         result: Result<(), RequestError>,
+        now: Instant,
     ) {
         let Some(queue) = self.queues.get_mut(epoch) else {
             return;
         };
-        queue.commit.request = None;
+        if let Some(request) = queue.commit.request.take() {
+            self.end_telling(epoch, request, result.as_ref().err(), now);
+        }
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
         match result {
             // What a slave was told is not the master's: it is told again when it is back.
             Ok(()) if self.routes.is_master(queue.broker, peer) => {

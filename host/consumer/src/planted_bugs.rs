@@ -77,11 +77,17 @@ pub enum PlantedBug {
     RefusedLockWaits,
     /// A changed filter is left to the broker, which goes by the highest clock.
     FilterByVersionAlone,
+    /// An offset is told while an older one is on its way.
+    TellOutOfOrder,
+    /// A listener that asks for a pause is called.
+    CallWhileHeld,
+    /// The end of a listener's pause ends nothing.
+    HoldNeverEnds,
 }
 
 impl PlantedBug {
     /// Every one.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 38] = [
         Self::CommitPastUnfinished,
         Self::TrustStaleEpoch,
         Self::AcceptOldAnswer,
@@ -117,6 +123,9 @@ impl PlantedBug {
         Self::SeekKeepsCalls,
         Self::RefusedLockWaits,
         Self::FilterByVersionAlone,
+        Self::TellOutOfOrder,
+        Self::CallWhileHeld,
+        Self::HoldNeverEnds,
     ];
 }
 

@@ -135,11 +135,29 @@ impl Client {
             self.pull_later(epoch, Pull::Failed, at.max(now + PULL_DELAY_WHEN_ERROR));
             return;
         }
+        let of_group = queue.group;
+        if let Some((at, words)) = self.group_refused_until(replica.peer, of_group, now) {
+            let words = words.clone();
+            if let Some(queue) = self.queues.get_mut(epoch) {
+                queue.failures = queue.failures.max(1);
+                queue.last_error = Some(words);
+            }
+            self.pull_later(epoch, Pull::Failed, at);
+            return;
+        }
+        let carries = !group.is_broadcasting() && self.may_carry(epoch, replica.peer, now);
+        let Some(queue) = self.queues.get(epoch) else {
+            return;
+        };
+        let Some(group) = self.groups.get(queue.group) else {
+            return;
+        };
+        let topic = &group.topics[queue.topic_index];
         // Zero is what a broker assumes anyway, and slaves keep no offsets.
         let (commit_offset, commit) = if group.is_broadcasting() {
             (Some(QueueOffset(0)), false)
         } else {
-            let carried = queue.commit.carried_by_pull();
+            let carried = queue.commit.carried_by_pull().filter(|_| carries);
             let commit = replica.is_master() && carried > Some(QueueOffset(0));
             (queue.commit.finished(), commit)
         };
@@ -183,6 +201,9 @@ impl Client {
                 broker_id,
                 carried: commit_offset.filter(|_| commit),
             });
+        }
+        if commit {
+            self.begin_telling(epoch, request);
         }
         self.tell_step(epoch, step);
     }
@@ -254,6 +275,7 @@ impl Client {
             return;
         };
         let Phase::Pulling(Pull::InFlight {
+            request,
             asked_at,
             broker_id,
             carried,
@@ -263,6 +285,12 @@ impl Client {
             return;
         };
         queue.phase = Phase::Pulling(Pull::Due);
+        if carried.is_some() {
+            self.end_telling(epoch, request, result.as_ref().err(), now);
+        }
+        let Some(queue) = self.queues.get_mut(epoch) else {
+            return;
+        };
         match result {
             Ok(Response::Pull(answer)) => {
                 if let Some(offset) = carried {

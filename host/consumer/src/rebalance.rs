@@ -8,6 +8,7 @@
 //! RocketMQ: `RebalanceService`, `RebalanceImpl#rebalanceByTopic`.
 
 pub(crate) mod allocate;
+pub(crate) mod compare;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,6 +100,7 @@ impl Client {
         let since = group.since_version;
         let topics: Vec<Epoch> = group.topics.iter().map(|topic| topic.topic).collect();
         self.check_subscriptions(epoch, None);
+        self.look_for_missed(epoch, now);
         if !is_checked {
             return;
         }
@@ -117,7 +119,11 @@ impl Client {
         let knowing: Vec<_> = replicas
             .filter(|replica| {
                 let peer = self.routes.peers.get(replica.peer);
-                peer.is_some_and(|peer| peer.confirmed >= since && peer.access.refused().is_none())
+                peer.is_some_and(|peer| {
+                    peer.confirmed >= since
+                        && peer.access.refused().is_none()
+                        && !peer.refused_groups.contains_key(&epoch)
+                })
             })
             .collect();
         // One that does not answer is asked when there is nobody else.
@@ -135,9 +141,10 @@ impl Client {
                 .iter()
                 .flat_map(|&topic| self.routes.replicas_of_topic(topic))
                 .find_map(|replica| {
-                    let (_, words) = self.refused_until(replica.peer)?;
+                    let of_group = || self.group_refused_until(replica.peer, epoch, now);
+                    let (_, words) = self.refused_until(replica.peer).or_else(of_group)?;
                     Some(format!(
-                        "broker {} refuses our access key, or what it may do: {words}",
+                        "broker {} refuses our access key, or what the group may do: {words}",
                         replica.address
                     ))
                 });
@@ -224,8 +231,8 @@ impl Client {
             return;
         }
         group.rebalance.refusals = 0;
-        let peer = self.routes.peers.get(peer);
-        let regained_at = peer.and_then(|peer| peer.regained_at);
+        let listing = self.routes.peers.get(peer);
+        let regained_at = listing.and_then(|peer| peer.regained_at);
         let known = group.rebalance.members.iter();
         let absent = known.filter(|known| !members.contains(known)).count();
         if absent > 0 && regained_at.is_some_and(|at| now < at + RETURN_MAX) {
@@ -248,6 +255,7 @@ impl Client {
         group.rebalance.identity_clash = ours > 1;
         let balanced = self.divide_topics(epoch, &members, now);
         self.contest_by_members(epoch, changed, now);
+        self.compare_later(epoch, peer, changed, now);
         if again || !balanced {
             self.rebalance_soon(epoch, now);
         }

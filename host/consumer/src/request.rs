@@ -104,6 +104,13 @@ pub enum Request {
         /// The group.
         consumer_group: Arc<str>,
     },
+    /// What does a member of the group read? Passed on to the member by the broker.
+    GetConsumerRunningInfo {
+        /// The group.
+        consumer_group: Arc<str>,
+        /// The member.
+        client_id: Arc<str>,
+    },
     /// What did the group commit? The broker must not make up a zero.
     QueryConsumerOffset {
         /// The group.
@@ -229,6 +236,8 @@ pub enum Response {
     Done,
     /// The members of a group.
     ConsumerList(Vec<String>),
+    /// What a member reads.
+    Subscriptions(Vec<SubscriptionData>),
     /// What the group committed; `None` when it never did.
     ConsumerOffset(Option<QueueOffset>),
     /// Messages, or why there are none.

@@ -10,6 +10,7 @@
 //! #submitConsumeRequestLater`.
 
 mod by_hand;
+pub(crate) mod returns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -349,6 +350,7 @@ impl Client {
         debug_assert!(removed, "a message went back twice");
         let held = before - queue.process_queue.held_bytes();
         let offset = back.message.offset;
+        let mut returns_with = None;
         if let Some(group) = self.groups.get(back.group) {
             let consumer_group = Arc::clone(&group.name);
             let queue = queue.queue.clone();
@@ -367,18 +369,25 @@ impl Client {
             let event = match (dead, &back.verdict) {
                 (Some(reason), _) => dead_lettered(reason),
                 (None, Verdict::DeadLetter { reason }) => dead_lettered(Arc::clone(reason.text())),
-                (None, Verdict::Later { delay_level, .. }) => Event::SentBack {
-                    consumer_group: Arc::clone(&consumer_group),
-                    queue: queue.clone(),
-                    offset,
-                    delay_level: *delay_level,
-                    route: match back.way {
-                        Way::SendBack => SendBackRoute::SendBack,
-                        Way::Publish => SendBackRoute::Published,
-                    },
-                },
+                (None, Verdict::Later { delay_level, .. }) => {
+                    returns_with = Some(*delay_level);
+                    Event::SentBack {
+                        consumer_group: Arc::clone(&consumer_group),
+                        queue: queue.clone(),
+                        offset,
+                        delay_level: *delay_level,
+                        route: match back.way {
+                            Way::SendBack => SendBackRoute::SendBack,
+                            Way::Publish => SendBackRoute::Published,
+                        },
+                    }
+                }
             };
             self.events.push_back(event);
+        }
+        if let Some(level) = returns_with {
+            let message = back.message.batch.message(back.message.batch_index);
+            self.note_sent_back(back.group, message, (level, back.tried()), now);
         }
         self.give_memory_back(back.group, held);
         self.finished(back.queue, now);

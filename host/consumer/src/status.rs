@@ -101,6 +101,10 @@ pub struct GroupStatus {
     pub buffer_bytes: Option<u64>,
     /// Messages on their way back to the broker.
     pub send_backs: u32,
+    /// Messages that brokers took back so far, to come again.
+    pub sent_back: u64,
+    /// Messages that came here from the retry topic so far, whoever sent them back.
+    pub came_back: u64,
     /// What was asked to be held back.
     pub pauses: Vec<PauseStatus>,
     /// Its listener keeps failing, and is not called.

@@ -35,6 +35,7 @@ impl Client {
         group.life = Life::Draining;
         group.ready.clear();
         self.timers.cancel(Timer::Rebalance(epoch));
+        self.timers.cancel(Timer::Compare(epoch));
         self.forget_direct_calls(epoch);
         let Some(group) = self.groups.get(epoch) else {
             return;

@@ -106,6 +106,8 @@ pub(crate) mod timeout {
     pub(crate) const UNREGISTER: Duration = Duration::from_secs(3);
     pub(crate) const CHECK: Duration = Duration::from_secs(3);
     pub(crate) const CONSUMER_LIST: Duration = Duration::from_secs(3);
+    /// The broker asks the member, and waits for it.
+    pub(crate) const RUNNING_INFO: Duration = Duration::from_secs(10);
     pub(crate) const CONSUMER_OFFSET: Duration = Duration::from_secs(5);
     pub(crate) const QUEUE_OFFSET: Duration = Duration::from_secs(6);
     pub(crate) const LOCK: Duration = Duration::from_secs(1);
@@ -126,6 +128,8 @@ pub(crate) enum Timer {
     Heartbeat(Epoch),
     /// Rebalance a group.
     Rebalance(Epoch),
+    /// Ask a member of a group what it reads.
+    Compare(Epoch),
     /// Store the offsets that changed.
     PersistOffsets,
     /// Read the stored offsets of a broadcasting group.

@@ -5,6 +5,7 @@
 mod access;
 mod assign;
 mod broadcast;
+mod compare;
 mod consume;
 mod dead_letters;
 mod flow_control;
@@ -18,8 +19,10 @@ mod publish;
 mod pull;
 mod pull_task;
 mod rebalance;
+mod refused_groups;
 mod reset;
 mod retry;
+mod returns;
 mod route;
 mod server_request;
 mod shared_offsets;
@@ -30,6 +33,7 @@ mod status;
 mod steps;
 mod stop;
 mod subscriptions;
+mod told_in_order;
 mod turns;
 
 use std::time::Duration;

@@ -65,6 +65,12 @@ pub(crate) enum Due {
         command: RemotingCommand,
         request: Arc<Request>,
     },
+    /// A thread of a broker does what it has read.
+    Done {
+        connection: ConnectionId,
+        command: RemotingCommand,
+        request: Arc<Request>,
+    },
     ToMember {
         connection: ConnectionId,
         command: RemotingCommand,
@@ -340,7 +346,12 @@ impl Cluster {
                 connection,
                 command,
                 request,
-            } => self.at_server(connection, command, &request),
+            } => self.at_server(connection, command, request),
+            Due::Done {
+                connection,
+                command,
+                request,
+            } => self.done_at_server(connection, command, &request),
             Due::ToMember {
                 connection,
                 command,

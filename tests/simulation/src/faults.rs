@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Pause(Duration),
     /// A member's process does not run for a while; then its clock has jumped.
     Stall(Duration),
+    /// A member's listener keeps failing, and is not called but now and then.
+    Hold(Duration),
     /// A connection breaks, and both sides notice.
     Cut,
     /// A connection swallows everything for a while, then breaks.
@@ -90,10 +92,12 @@ pub(crate) enum Weather {
     HugeAnswers,
     /// One name server knows less than the other.
     DisagreeingNameServers,
+    /// Brokers' threads do what they have read later, and in any order.
+    BusyBrokers,
 }
 
 impl Weather {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::WrongRoutes,
         Self::WrongMembers,
         Self::SlowNetwork,
@@ -106,6 +110,7 @@ impl Weather {
         Self::DamagedAnswers,
         Self::HugeAnswers,
         Self::DisagreeingNameServers,
+        Self::BusyBrokers,
     ];
 }
 
@@ -126,7 +131,7 @@ pub(crate) fn plan(random: &mut Rng) -> Vec<(Instant, Fault)> {
 
 fn fault(random: &mut Rng) -> Fault {
     let seconds = |random: &mut Rng, max: u64| Duration::from_millis(random.u64(100..max * 1000));
-    match random.u32(0..40) {
+    match random.u32(0..42) {
         0..=1 => Fault::Crash,
         2..=3 => Fault::Stop,
         4..=6 => Fault::Join,
@@ -149,6 +154,7 @@ fn fault(random: &mut Rng) -> Fault {
         24 => Fault::Assign,
         25 => Fault::Swap,
         26 => Fault::SwapTopics(seconds(random, 60)),
+        27..=28 => Fault::Hold(seconds(random, 40)),
         _ => Fault::Weather(
             Weather::ALL[random.usize(..Weather::ALL.len())],
             seconds(random, 40),
@@ -286,6 +292,7 @@ impl Cluster {
                     self.agenda.at(now + time, Due::Resume { member, group });
                 }
             }
+            Fault::Hold(time) => self.hold(member, group, time),
             Fault::Stall(time) => {
                 let end = Instant::after_origin(FAULTS_END);
                 self.members[member].stalled_until = (now + time).min(end);

@@ -19,6 +19,7 @@ mod cluster;
 mod faults;
 mod handover;
 mod history;
+mod holds;
 mod in_order;
 mod invariants;
 mod ledger;
@@ -30,6 +31,7 @@ mod resets;
 mod servers;
 mod setup;
 mod spoiled;
+mod stored;
 mod swaps;
 mod workload;
 

@@ -13,6 +13,7 @@ use protocol::{Address, Instant, MessageQueue};
 
 use crate::broadcast::BROADCAST;
 use crate::cluster::{Cluster, Due, GROUPS, NAME_SERVERS};
+use crate::holds::Held;
 use crate::in_order;
 use crate::ledger::id_of;
 use crate::network::Server;
@@ -35,6 +36,10 @@ pub(crate) struct Member {
     pub(crate) connections: BTreeMap<Address, ConnectionId>,
     /// Requests whose answer is awaited, by opaque.
     pub(crate) open: BTreeMap<i32, Open>,
+    /// For which assignment an offset is told, by opaque.
+    pub(crate) tellings: BTreeMap<i32, u64>,
+    /// Groups whose listener is held.
+    pub(crate) holds: BTreeMap<&'static str, Held>,
     /// Calls under way, and for which assignment.
     pub(crate) calls: BTreeMap<ConsumeRequestId, (Arc<ConsumeRequest>, Option<u64>)>,
     /// By group and queue.
@@ -81,6 +86,8 @@ pub(crate) struct Assignment {
     start: u64,
     /// What it asked to be committed.
     pub(crate) committed: u64,
+    /// The furthest that a broker stored of it.
+    pub(crate) stored: u64,
     /// What it was told, while it had the queue or gave it back, that others have committed.
     pub(crate) known: u64,
     pub(crate) places: BTreeMap<u64, PlaceState>,
@@ -110,6 +117,7 @@ impl Assignment {
             number,
             start,
             committed: start,
+            stored: 0,
             known: 0,
             places: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -174,6 +182,8 @@ impl Cluster {
             permits: 2 + self.random.usize(..7),
             connections: BTreeMap::new(),
             open: BTreeMap::new(),
+            tellings: BTreeMap::new(),
+            holds: BTreeMap::new(),
             calls: BTreeMap::new(),
             assignments: BTreeMap::new(),
             given_back: Vec::new(),
@@ -216,6 +226,7 @@ impl Cluster {
         match client.subscribe(config, now) {
             Ok(id) => {
                 self.members[member].groups.insert(group, id);
+                self.members[member].holds.remove(group);
             }
             // The group is still on its way out.
             Err(_) => self.agenda.at(
@@ -232,6 +243,7 @@ impl Cluster {
         this.client = None;
         this.open.clear();
         this.calls.clear();
+        this.holds.clear();
         this.assignments.clear();
         this.given_back.clear();
         this.locks.clear();
@@ -329,6 +341,7 @@ impl Cluster {
             format!("{name} calls the listener of {group} with {queue} {offsets:?}")
         });
         self.check_order(member, &request);
+        self.check_held(member, &request);
         let key = (group.clone(), queue.clone());
         for message in request.iter() {
             let place = message.message.queue_offset().0;
@@ -447,6 +460,7 @@ impl Cluster {
                 }
             }
         }
+        self.dispatch_after_call(member, &key.0);
         let again = self.random.u32(0..50) == 0;
         self.give(member, |client, now| {
             client.handle_consume_result(id, result.clone(), now);

@@ -64,9 +64,9 @@ impl Cluster {
 
     /// A client sends a request.
     pub(crate) fn send_request(&mut self, member: usize, pending: &PendingRequest) {
-        self.note_sent(member, &pending.request);
         self.next_opaque += 1;
         let opaque = self.next_opaque;
+        self.note_sent(member, opaque, &pending.request);
         let mut command = pending.request.to_command();
         command.opaque = opaque;
         let address = pending.destination.address().clone();
@@ -397,9 +397,10 @@ impl Cluster {
     }
 
     /// What a client commits, whether or not a broker hears of it.
-    fn note_sent(&mut self, member: usize, request: &Request) {
+    fn note_sent(&mut self, member: usize, opaque: i32, request: &Request) {
         self.check_broadcast_request(request);
         if let Some((group, queue, offset)) = commit_of(request) {
+            self.note_telling(member, opaque, group, queue);
             self.check_commit_sent(member, group, queue, offset);
         }
         if let Request::UnlockBatch {

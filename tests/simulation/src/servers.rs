@@ -1,6 +1,7 @@
 //! The servers' ends: name servers that know what all brokers know, brokers that may
 //! refuse or lie, and the ledger of what brokers did, whatever becomes of their answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use consumer::Request;
@@ -9,15 +10,45 @@ use protocol::RemotingCommand;
 use protocol::body::{ConsumerList, TopicRouteData};
 use protocol::code::response_code;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Due};
 use crate::faults::Weather;
 use crate::ledger::id_of;
 use crate::network::{Server, commit_of};
 use crate::recovery::{MEMBERS_BELIEVED, ROUTE_BELIEVED, SHRUNK_ROUTE_BELIEVED};
 
+/// How late a busy broker does what it has read.
+const BUSY_MAX_MS: u64 = 300;
+
 impl Cluster {
     /// A request reaches its server.
     pub(crate) fn at_server(
+        &mut self,
+        id: ConnectionId,
+        command: RemotingCommand,
+        request: Arc<Request>,
+    ) {
+        let Some(connection) = self.connections.get(&id) else {
+            return;
+        };
+        if !connection.open_at_server || connection.silent_until > self.now {
+            return;
+        }
+        let tells = commit_of(&request).is_some();
+        if tells && self.is(Weather::BusyBrokers) {
+            let after = Duration::from_millis(self.random.u64(0..BUSY_MAX_MS));
+            let what = Due::Done {
+                connection: id,
+                command,
+                request,
+            };
+            self.agenda.at(self.now + after, what);
+        } else {
+            self.done_at_server(id, command, &request);
+        }
+    }
+
+    /// A server does what it was asked.
+    pub(crate) fn done_at_server(
         &mut self,
         id: ConnectionId,
         command: RemotingCommand,
@@ -26,7 +57,7 @@ impl Cluster {
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
-        if !connection.open_at_server || connection.silent_until > self.now {
+        if !connection.open_at_server {
             return;
         }
         let (member, server) = (connection.member, connection.server);
@@ -83,6 +114,11 @@ impl Cluster {
             .broker
             .handle_request(id, command, self.now);
         let after = committed(self);
+        if let Some((group, queue, offset)) = commit
+            && after == i64::try_from(offset).ok()
+        {
+            self.check_stored(member, id, opaque, (group, queue, offset));
+        }
         if let Some((group, queue, _)) = commit
             && let Some(offset) = after
             && after != before

@@ -61,6 +61,10 @@ pub(crate) fn result(
             ConsumeResult::Orderly(OrderlyStatus::Success),
             all(failed),
         ),
+        5 => {
+            let reason = "trap".into();
+            (ConsumeResult::Failed { reason }, all(failed))
+        }
         3 => {
             let ack_index = random.i32(-2..8);
             let status = ConcurrentlyStatus::ConsumeSuccess {
@@ -105,6 +109,9 @@ fn said(outcome: Outcome, random: &mut Rng) -> MessageOutcome {
         }
         Outcome::Failed { dead: true } => MessageOutcome::DeadLetter {
             reason: "cannot be read".into(),
+        },
+        Outcome::Failed { dead: false } if random.u32(0..4) == 0 => MessageOutcome::Failed {
+            reason: "trap".into(),
         },
         Outcome::Failed { dead: false } => MessageOutcome::ReconsumeLater {
             delay_level: [None, Some(1), Some(2)][random.usize(..3)],

@@ -14,6 +14,8 @@ use crate::request::{Destination, PendingRequest, Request, RequestId};
 pub(crate) struct InFlight {
     pub(crate) purpose: Purpose,
     pub(crate) peer: Option<Epoch>,
+    /// Its place among all requests of this client: a connection carries them in order.
+    pub(crate) number: u64,
 }
 
 /// Whom an answer concerns.
@@ -27,6 +29,8 @@ pub(crate) enum Purpose {
     Check(Epoch, usize),
     /// A group; which peer was asked.
     Members(Epoch, Epoch),
+    /// A group; which of its members was asked what it reads.
+    Compare(Epoch, String),
     /// A queue that begins.
     Start(Epoch),
     /// A queue.
@@ -39,6 +43,8 @@ pub(crate) enum Purpose {
     Commit(Epoch, QueueOffset),
     /// A queue that begins again once the commit of its last assignment is answered.
     CommitBefore(Epoch),
+    /// A peer, of whose answer only that it comes is of interest.
+    Order(Epoch),
     /// A queue that another member may have committed.
     SecondLook(Epoch),
     /// A release.
@@ -67,7 +73,12 @@ impl Client {
         request: Request,
         timeout: Duration,
     ) -> RequestId {
-        let id = RequestId(self.in_flight.insert(InFlight { purpose, peer }));
+        self.requests_made += 1;
+        let id = RequestId(self.in_flight.insert(InFlight {
+            purpose,
+            peer,
+            number: self.requests_made,
+        }));
         self.requests.push_back(PendingRequest {
             id,
             destination,
@@ -89,6 +100,7 @@ impl Client {
         let id = self.in_flight.insert(InFlight {
             purpose: Purpose::Send(Epoch::from_u64(u64::MAX)),
             peer: None,
+            number: 0,
         });
         self.in_flight.remove(id);
         self.requests.push_back(PendingRequest {

@@ -14,7 +14,7 @@ use protocol::{Instant, MessageQueue, QueueOffset};
 use crate::client::{Client, Purpose};
 use crate::epoch::Epoch;
 use crate::event::{Event, Step};
-use crate::group::AssignedQueue;
+use crate::group::{AssignedQueue, ConsumerGroup};
 use crate::planted_bugs::PlantedBug;
 use crate::queue_lock::Unlock;
 use crate::request::{RequestError, Response};
@@ -65,8 +65,14 @@ impl Client {
             return;
         }
         // A reset is told whatever others have committed.
-        let look =
-            reset.is_none() && (self.is_shared(queue.group) || queue.commit.contest.is_open());
+        let group = self.groups.get(queue.group);
+        // A guest that sets its offset itself may set it back.
+        let by_guest = group.is_some_and(ConsumerGroup::is_pull_task);
+        // The answer shows, too, that what a pull carries was read.
+        let look = reset.is_none()
+            && (self.is_shared(queue.group)
+                || queue.commit.contest.is_open()
+                || !by_guest && self.may_come_later(&queue));
         // A commit under way must not arrive after the last one.
         let request = queue.commit.request.or(queue.awaits_commit);
         let under_way = request.and_then(|id| {
@@ -160,6 +166,9 @@ impl Client {
         self.locks.forget(epoch, &queue);
         self.give_memory_back(queue.group, queue.process_queue.held_bytes());
         if let Some(group) = self.groups.get_mut(queue.group) {
+            if group.topics[queue.topic_index].is_retry {
+                group.returns.forget_expected();
+            }
             if queue.is_leaving() {
                 group.leaving.remove(&queue.queue);
             } else {

@@ -48,9 +48,10 @@ impl Client {
             return true;
         };
         let bytes = answer.frame_bytes;
-        let Some(group) = self.queues.get(epoch).map(|queue| queue.group) else {
+        let Some(queue) = self.queues.get(epoch) else {
             return false;
         };
+        let (group, topic_index) = (queue.group, queue.topic_index);
         let of_group = self.groups.get(group);
         if let Some(bound) = of_group.and_then(|group| self.memory.is_too_much_for(group, bytes)) {
             // Thrown away and asked for again.
@@ -70,6 +71,10 @@ impl Client {
         self.kept_runs = kept;
         for (index, fault) in faulty {
             self.give_up_message(epoch, &batch, index, fault, now);
+        }
+        let of_group = self.groups.get(group);
+        if of_group.is_some_and(|group| group.topics[topic_index].is_retry) {
+            self.note_came_back(group, &batch);
         }
         self.queue_ready(epoch);
         let Some(queue) = self.queues.get_mut(epoch) else {

@@ -485,6 +485,13 @@ impl Player<'_> {
                 let none = response_code::TOPIC_NOT_EXIST;
                 (soon, Ok(RemotingCommand::response_to(&asked.command, none)))
             }
+            request_code::GET_CONSUMER_RUNNING_INFO => {
+                let offline = response_code::SYSTEM_ERROR;
+                (
+                    soon,
+                    Ok(RemotingCommand::response_to(&asked.command, offline)),
+                )
+            }
             request_code::PULL_MESSAGE => {
                 let timeout = u64::try_from(timeout.as_millis()).expect("a short time");
                 (self.now + timeout, Err(RequestError::Timeout))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::body::{ConsumerList, LockBatchResponseBody, TopicRouteData};
+use protocol::body::{ConsumerList, ConsumerRunningInfo, LockBatchResponseBody, TopicRouteData};
 use protocol::code::response_code;
 use protocol::header::{
     GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, Header, PullMessageResponseHeader,
@@ -26,6 +26,7 @@ pub(super) enum Answer {
     Route,
     Done,
     ConsumerList,
+    Subscriptions,
     ConsumerOffset,
     Pull { body_bytes_max: u32 },
     MaxOffset,
@@ -71,6 +72,9 @@ impl Expect {
             Answer::Route => route(&command),
             Answer::ConsumerList => ConsumerList::decode(&command.body)
                 .map(|list| Response::ConsumerList(list.consumer_ids))
+                .map_err(malformed),
+            Answer::Subscriptions => ConsumerRunningInfo::decode(&command.body)
+                .map(|info| Response::Subscriptions(info.subscription_set))
                 .map_err(malformed),
             Answer::ConsumerOffset => {
                 let header = header::<QueryConsumerOffsetResponseHeader>(&command)?;

@@ -4,10 +4,10 @@ use protocol::body::{CheckClientRequestBody, LockBatchRequestBody, UnlockBatchRe
 use protocol::code::request_code;
 use protocol::header::{
     CheckClientConfigRequestHeader, ConsumerSendMsgBackRequestHeader,
-    GetConsumerListByGroupRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader, Header, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    SearchOffsetRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetConsumerRunningInfoRequestHeader,
+    GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, Header,
+    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, SearchOffsetRequestHeader,
+    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
 };
 use protocol::sys_flag::PullSysFlag;
 use protocol::{ExtFields, MessageQueue, QueueOffset, RemotingCommand};
@@ -64,6 +64,18 @@ impl Request {
                 request_code::GET_CONSUMER_LIST_BY_GROUP,
                 GetConsumerListByGroupRequestHeader {
                     consumer_group: consumer_group.to_string(),
+                }
+                .encode(),
+            ),
+            Self::GetConsumerRunningInfo {
+                consumer_group,
+                client_id,
+            } => (
+                request_code::GET_CONSUMER_RUNNING_INFO,
+                GetConsumerRunningInfoRequestHeader {
+                    consumer_group: consumer_group.to_string(),
+                    client_id: client_id.to_string(),
+                    jstack_enable: Some(false),
                 }
                 .encode(),
             ),
@@ -199,6 +211,7 @@ impl Request {
             | Self::UnlockBatch { .. }
             | Self::SendMessageBack(_) => Answer::Done,
             Self::GetConsumerListByGroup { .. } => Answer::ConsumerList,
+            Self::GetConsumerRunningInfo { .. } => Answer::Subscriptions,
             Self::QueryConsumerOffset { .. } => Answer::ConsumerOffset,
             Self::PullMessage(pull) => Answer::Pull {
                 body_bytes_max: pull.body_bytes_max,

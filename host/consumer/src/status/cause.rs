@@ -19,6 +19,8 @@ pub enum Cause {
     CallsMax,
     /// Failed messages are on their way back to the broker.
     SendingBack,
+    /// Messages that were sent back have not come again.
+    RetriesMissed,
     /// No broker took failed messages back.
     SendBackFailed,
     /// An orderly group has not got the queue's lock.
@@ -87,6 +89,8 @@ pub enum Cause {
     OtherMember,
     /// There are more members than queues.
     MoreMembersThanQueues,
+    /// Another member of the group reads something else.
+    SubscriptionsDiffer,
     /// Another client has our id.
     ClientIdClash,
     /// The offsets that this host keeps cannot be read or stored.
@@ -99,7 +103,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every one.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         Self::CaughtUp,
         Self::Consuming,
         Self::ListenerSlow,
@@ -107,6 +111,7 @@ impl Cause {
         Self::ConsumeThreadMax,
         Self::CallsMax,
         Self::SendingBack,
+        Self::RetriesMissed,
         Self::SendBackFailed,
         Self::WaitsForLock,
         Self::Suspended,
@@ -141,6 +146,7 @@ impl Cause {
         Self::QueuesNotAllocated,
         Self::OtherMember,
         Self::MoreMembersThanQueues,
+        Self::SubscriptionsDiffer,
         Self::ClientIdClash,
         Self::LocalOffsets,
         Self::LastCommit,
@@ -157,6 +163,7 @@ impl Cause {
             Self::ConsumeThreadMax => "consume-thread-max",
             Self::CallsMax => "calls-max",
             Self::SendingBack => "sending-back",
+            Self::RetriesMissed => "retries-missed",
             Self::SendBackFailed => "send-back-failed",
             Self::WaitsForLock => "waits-for-lock",
             Self::Suspended => "suspended",
@@ -191,6 +198,7 @@ impl Cause {
             Self::QueuesNotAllocated => "queues-not-allocated",
             Self::OtherMember => "other-member",
             Self::MoreMembersThanQueues => "more-members-than-queues",
+            Self::SubscriptionsDiffer => "subscriptions-differ",
             Self::ClientIdClash => "client-id-clash",
             Self::LocalOffsets => "local-offsets",
             Self::LastCommit => "last-commit",

@@ -21,6 +21,7 @@ use crate::pause::{Pause, PauseScope};
 use crate::pull::Pull;
 use crate::pull_task::run::Task;
 use crate::queue_lock::LockObstacle;
+use crate::retry::returns::Missed;
 use crate::route::RouteState;
 use crate::subscriptions::Check;
 use crate::timers::Timer;
@@ -133,6 +134,8 @@ impl Client {
             held_bytes: group.memory.held_bytes(),
             buffer_bytes: group.config.buffer_bytes(),
             send_backs: group.send_backs,
+            sent_back: group.returns.sent_back,
+            came_back: group.returns.came_back,
             pauses: pauses
                 .map(|(scope, pause)| self.pause_status(scope, pause, now))
                 .collect(),
@@ -159,6 +162,10 @@ impl Client {
         };
         status.reasons.extend(status.find_reasons(obstacle, clash));
         status.reasons.extend(local_offsets(&group.local));
+        status.reasons.extend(other_subscriptions(group));
+        status
+            .reasons
+            .extend(self.missed(group, walk.now).map(missed));
         status
     }
 
@@ -429,6 +436,37 @@ fn delivery(group: &ConsumerGroup, queue: &AssignedQueue, calls: u32) -> Deliver
     } else {
         Delivery::WaitsForRetry
     }
+}
+
+/// What another member reads that we do not, or the reverse.
+fn other_subscriptions(group: &ConsumerGroup) -> Option<Reason> {
+    let difference = group.comparison.difference.as_ref()?;
+    Some(Reason::new(
+        Cause::SubscriptionsDiffer,
+        format!(
+            "member {} of the group has other subscriptions: {}",
+            difference.member, difference.what
+        ),
+        "what one of them does not want may be consumed by nobody; it is asked again within a \
+         minute",
+        "give all members of the group the same subscriptions, or a group of their own",
+    ))
+}
+
+/// What was sent back and has not come again.
+fn missed(missed: Missed) -> Reason {
+    Reason::new(
+        Cause::RetriesMissed,
+        format!(
+            "{} messages that were sent back have not come again, though everything in the \
+             retry topic was fetched; the first should have come {} s ago at the latest",
+            missed.messages,
+            missed.lasted.as_secs()
+        ),
+        "they are consumed as soon as the broker delivers them",
+        "look whether the broker's schedule of delayed messages stands still, and at its \
+         messageDelayLevel",
+    )
 }
 
 /// What is wrong with the offsets that this host keeps.

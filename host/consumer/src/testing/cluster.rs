@@ -44,7 +44,13 @@ impl Cluster {
     /// # Panics
     /// When asked to serve a pull.
     pub fn healthy(&mut self, request: &Request) -> Result<Response, RequestError> {
-        self.answer(request).expect("not a pull")
+        match request {
+            Request::GetConsumerRunningInfo { .. } => Err(refused(
+                response_code::SYSTEM_ERROR,
+                "the member is not online",
+            )),
+            _ => self.answer(request).expect("not a pull"),
+        }
     }
 
     /// The same; `None` to a pull.
@@ -91,7 +97,7 @@ impl Cluster {
                 queue_id: u32::try_from(send.header.queue_id).unwrap_or(0),
                 queue_offset: QueueOffset(7),
             }))),
-            Request::PullMessage(_) => None,
+            Request::PullMessage(_) | Request::GetConsumerRunningInfo { .. } => None,
         }
     }
 }

@@ -44,6 +44,10 @@ pub(super) fn request(number: usize, pending: &PendingRequest) -> String {
         Request::GetConsumerListByGroup { consumer_group } => {
             format!("GetConsumerListByGroup {consumer_group}")
         }
+        Request::GetConsumerRunningInfo {
+            consumer_group,
+            client_id,
+        } => format!("GetConsumerRunningInfo {consumer_group} of {client_id}"),
         Request::QueryConsumerOffset { queue, .. } => format!("QueryConsumerOffset {queue}"),
         Request::UpdateConsumerOffset {
             queue,
@@ -156,6 +160,12 @@ pub(super) fn response(response: &Response) -> String {
         }
         Response::Done => "done".to_owned(),
         Response::ConsumerList(members) => format!("members {}", members.join(", ")),
+        Response::Subscriptions(all) => {
+            let each = all
+                .iter()
+                .map(|s| format!("{} of {}", s.sub_string, s.topic));
+            format!("reads {}", each.collect::<Vec<_>>().join(", "))
+        }
         Response::ConsumerOffset(None) => "no offset".to_owned(),
         Response::ConsumerOffset(Some(offset)) | Response::Offset(offset) => {
             format!("offset {offset}")

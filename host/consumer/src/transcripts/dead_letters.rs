@@ -53,7 +53,9 @@ fn dead_letters_are_read_from_the_oldest_on_once_their_topic_may_be_read() {
     for call in calls {
         t.result(call, success());
     }
-    t.wait(seconds(5));
-    t.settle_but(&["PullMessage"]);
+    for _ in 0..6 {
+        t.wait(seconds(1));
+        t.settle_but(&["PullMessage"]);
+    }
     assert_eq!(t.take_commits().last(), Some(&(place, 13)));
 }

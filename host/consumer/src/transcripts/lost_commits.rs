@@ -68,7 +68,7 @@ fn where_a_new_group_begins_is_told_twice() {
         group("T1").consume_from_where(ConsumeFromWhere::LastOffset),
     );
     assert_eq!(t.cluster.committed.remove(&queue(T1)), Some(9));
-    pass(&mut t, 5);
+    pass(&mut t, 6);
     assert_eq!(t.cluster.committed.get(&queue(T1)), Some(&9));
     t.take_commits();
     pass(&mut t, 60);

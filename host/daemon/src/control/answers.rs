@@ -214,6 +214,10 @@ pub(crate) struct GroupAnswer {
     pub(crate) calls_max: u32,
     pub(crate) oldest_call_ms: Option<u64>,
     pub(crate) send_backs: u32,
+    /// Messages that brokers took back since the start, to come again.
+    pub(crate) sent_back: u64,
+    /// Messages that came here from the retry topic since the start.
+    pub(crate) came_back: u64,
     pub(crate) pauses: Vec<PauseAnswer>,
     /// The most important reason of the group and its queues.
     pub(crate) reason: ReasonAnswer,
@@ -317,6 +321,8 @@ pub(crate) fn group(
         calls_max: group.calls_max,
         oldest_call_ms: group.oldest_call.map(milliseconds),
         send_backs: group.send_backs,
+        sent_back: group.sent_back,
+        came_back: group.came_back,
         pauses: group.pauses.iter().map(PauseAnswer::from).collect(),
         reason: ReasonAnswer::of(&main_reason(group), status),
     }
@@ -350,6 +356,8 @@ pub(crate) fn group_without_client(
         calls_max: 0,
         oldest_call_ms: None,
         send_backs: 0,
+        sent_back: 0,
+        came_back: 0,
         pauses: Vec::new(),
         reason,
     }

@@ -62,6 +62,19 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
         } => {
             info!(target: "consumer", %tenant, %consumer_group, %topic, "topic \"{topic}\" is read with the filter \"{expression}\" from here on");
         }
+        Event::GroupRefused {
+            address,
+            consumer_group,
+            error,
+        } => {
+            error!(target: "consumer", %tenant, %address, %consumer_group, "broker {address} refuses the group, and takes the tenant's others: {error}; give the tenant's access_key the right to read the group and its topics, or remove the plugin; asked again, at most every 30s");
+        }
+        Event::GroupAccepted {
+            address,
+            consumer_group,
+        } => {
+            info!(target: "consumer", %tenant, %address, %consumer_group, "broker {address} takes the group now");
+        }
         Event::AccessGranted { address } => {
             info!(target: "consumer", %tenant, %address, "broker {address} takes our requests again");
         }
@@ -72,6 +85,26 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
             if let Some(untold) = admit("members", consumer_group) {
                 warn!(target: "consumer", %tenant, %consumer_group, untold, "the members of the group are not known, its queues stay as they are: {reason}");
             }
+        }
+        Event::SubscriptionsDiffer {
+            consumer_group,
+            member,
+            what,
+        } => {
+            if let Some(untold) = admit("subscriptions", consumer_group) {
+                warn!(target: "consumer", %tenant, %consumer_group, %member, untold, "member {member} of the group has other subscriptions, and what one of them does not want may be consumed by nobody: {what}; give all members the same ones");
+            }
+        }
+        Event::SubscriptionsAgree { consumer_group } => {
+            info!(target: "consumer", %tenant, %consumer_group, "the members of the group have the same subscriptions again");
+        }
+        Event::RetriesMissed {
+            consumer_group,
+            messages,
+            lasted,
+        } => {
+            let seconds = lasted.as_secs();
+            warn!(target: "consumer", %tenant, %consumer_group, messages, seconds, "{messages} messages that were sent back have not come again, the first should have {seconds} s ago; look whether the broker's schedule of delayed messages stands still");
         }
         Event::QueuesNotAllocated {
             consumer_group,
