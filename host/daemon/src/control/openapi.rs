@@ -170,7 +170,7 @@ pub(super) fn description() -> Value {
         settings.meta_schema = None;
     });
     let mut generator = settings.into_generator();
-    let error = json(of::<ErrorAnswer>(&mut generator));
+    let error = json(&of::<ErrorAnswer>(&mut generator));
     let mut paths = serde_json::Map::new();
     for route in ROUTES {
         let mut operation = json!({
@@ -178,7 +178,7 @@ pub(super) fn description() -> Value {
             "responses": {
                 "200": {
                     "description": "As asked",
-                    "content": json((route.answer)(&mut generator)),
+                    "content": json(&(route.answer)(&mut generator)),
                 },
                 "default": {
                     "description": "400: not understood, 401: wrong token, 404: nothing there, 405: wrong method, 409: not as expected, 413: too large, 422: tried without success",
@@ -188,7 +188,7 @@ pub(super) fn description() -> Value {
         });
         let content = match route.body {
             Body::Nothing => None,
-            Body::Json(body) => Some(json(body(&mut generator))),
+            Body::Json(body) => Some(json(&body(&mut generator))),
             Body::Component => Some(json!({ "application/wasm": {} })),
         };
         if let Some(content) = content {
@@ -213,7 +213,7 @@ pub(super) fn description() -> Value {
     })
 }
 
-fn json(schema: Schema) -> Value {
+fn json(schema: &Schema) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
 

@@ -163,6 +163,9 @@ pub(crate) struct RevisionAnswer {
     pub(crate) number: u64,
     pub(crate) revision: String,
     pub(crate) component: String,
+    /// Where that came from; empty where it is not known.
+    #[serde(default)]
+    pub(crate) source: String,
     pub(crate) by: String,
     pub(crate) at_ms: u64,
     /// It would serve again without a step.

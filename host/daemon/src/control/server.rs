@@ -19,8 +19,6 @@ use super::socket::{ControlSocket, SocketError};
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// For a component of the largest size, over a slow line.
 const UPLOAD_TIME_MAX: Duration = Duration::from_secs(60);
-#[expect(clippy::cast_possible_truncation, reason = "64 MiB fit everywhere")]
-const COMPONENT_BYTES: usize = wasm::COMPONENT_BYTES_MAX as usize;
 /// Told to any other user.
 const NOT_YOURS: &str = "this host belongs to another user; ask as that user";
 
@@ -86,7 +84,10 @@ pub(super) async fn serve_request(
         let asker = asker(&request);
         if asker.is_ok() {
             let (bytes_max, time_max) = match request.path.as_str() {
-                "/v1/upload" => (COMPONENT_BYTES, UPLOAD_TIME_MAX),
+                "/v1/upload" => (
+                    usize::try_from(wasm::COMPONENT_BYTES_MAX).unwrap_or(usize::MAX),
+                    UPLOAD_TIME_MAX,
+                ),
                 _ => (REQUEST_BYTES_MAX, REQUEST_TIME_MAX),
             };
             let body = http::read_request_body(stream, rest, bytes_max);

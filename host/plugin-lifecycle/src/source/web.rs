@@ -116,18 +116,20 @@ impl Web {
 
     async fn get_once(&self, request: &Request) -> Result<Answer, SourceError> {
         let mut url = request.url.clone();
-        let mut client = &self.anywhere;
+        let mut is_public_only = false;
         for _ in 0..=REDIRECTS_MAX {
+            let client = match is_public_only {
+                true => &self.public_only,
+                false => &self.anywhere,
+            };
             let response = send(client, &url, request).await?;
-            let status = response.status();
-            if !status.is_redirection() {
+            if !response.status().is_redirection() {
                 return read(response, &url, request.bytes_max).await;
             }
             let to = target(&response, &url)?;
-            if std::ptr::eq(client, &raw const self.anywhere) && is_public_host(&url).await {
-                client = &self.public_only;
-            }
-            check_redirect(&url, &to, std::ptr::eq(client, &raw const self.public_only))?;
+            // Once it is on the public internet, it stays there.
+            is_public_only = is_public_only || is_public_host(&url).await;
+            check_redirect(&url, &to, is_public_only)?;
             url = to;
         }
         Err(SourceError::Redirect {

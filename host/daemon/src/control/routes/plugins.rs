@@ -251,6 +251,7 @@ fn plugin(hosted: &Hosted) -> PluginAnswer {
             number: kept.number,
             revision: kept.revision.chars().take(12).collect(),
             component: kept.component.clone(),
+            source: kept.source.clone(),
             by: kept.by.clone(),
             at_ms: kept.at_ms,
             warm: warm.any(|(_, one)| one.digest().to_string() == kept.revision),
