@@ -38,6 +38,7 @@ use crate::long_poll::LongPoll;
 use crate::message_store::MessageStore;
 use crate::name_server;
 use crate::offsets::Offsets;
+use crate::timer::Timers;
 use crate::topics::Topics;
 use crate::unix_clock::UnixClock;
 
@@ -64,6 +65,7 @@ pub struct Broker {
     pub(crate) locks: QueueLocks,
     long_poll: LongPoll,
     delay: DelayProgress,
+    timers: Timers,
     unique_ids: UniqueIdGenerator,
     /// When silent members are looked for next; `None` while nobody is a member.
     next_member_scan: Option<Instant>,
@@ -150,6 +152,7 @@ impl Broker {
             locks: QueueLocks::new(config.lock_live_time, config.locks_max),
             long_poll: LongPoll::new(config.held_pulls_max, config.held_pull_check_interval),
             delay: DelayProgress::new(&config.delay_levels),
+            timers: Timers::default(),
             unique_ids: UniqueIdGenerator::new(
                 config.store_host.ip(),
                 0,
@@ -205,6 +208,7 @@ impl Broker {
         #[cfg(feature = "testing")]
         self.resume_script(now);
         self.deliver_due_messages(now);
+        self.deliver_due_timers(now);
         self.expire_members(now);
         self.wake_due_pulls(now);
         self.wake_arrived_pulls(now);
@@ -227,11 +231,14 @@ impl Broker {
 
     /// When `handle_timeout` wants to be called; earlier is harmless.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let delay = self
-            .delay
-            .next_due_ms()
-            .map(|due_ms| self.clock.instant_of(due_ms));
-        let times = [delay, self.next_member_scan, self.long_poll.next_timeout()];
+        let delayed = [self.delay.next_due_ms(), self.timers.next_due_ms()];
+        let delayed = delayed.into_iter().flatten().min();
+        let delayed = delayed.map(|due_ms| self.clock.instant_of(due_ms));
+        let times = [
+            delayed,
+            self.next_member_scan,
+            self.long_poll.next_timeout(),
+        ];
         let next = times.into_iter().flatten().min();
         #[cfg(feature = "testing")]
         let next = [next, self.script.next_timeout()]

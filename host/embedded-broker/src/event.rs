@@ -70,6 +70,11 @@ pub enum Event {
         /// How many.
         messages: u64,
     },
+    /// Messages with a time of their own were forgotten by the store before it came.
+    TimerMessagesLost {
+        /// How many.
+        messages: u64,
+    },
     /// A request that this broker does not serve was refused.
     RequestNotSupported {
         /// Its code.

@@ -33,6 +33,7 @@ mod offsets;
 pub mod script;
 #[cfg(feature = "server")]
 pub mod server;
+mod timer;
 mod topics;
 mod unix_clock;
 

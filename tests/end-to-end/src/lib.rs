@@ -15,4 +15,5 @@ pub mod hostile_proxy;
 pub mod ledger;
 pub mod remoting_frame;
 pub mod soak;
+pub mod timer;
 pub mod workspace;

@@ -1,5 +1,5 @@
-//! Storing a message, whoever it came from: delay, encoding, arrival; and storing
-//! delayed messages again when their time has come.
+//! Storing a message, whoever it came from: delay, time of its own, encoding, arrival; and
+//! storing delayed messages again when their time has come.
 //!
 //! RocketMQ: `HookUtils#handleScheduleMessage`, `ScheduleMessageService#messageTimeUp`.
 
@@ -17,6 +17,7 @@ use protocol::topic::SCHEDULE_TOPIC;
 use super::{Arrival, Broker, Refusal};
 use crate::event::Event;
 use crate::message_store::Appended;
+use crate::timer::{self, IllegalTimer, TIMER_QUEUE, TIMER_TOPIC};
 
 /// A message that is to be stored. RocketMQ: `MessageExtBrokerInner`.
 #[derive(Clone, Debug)]
@@ -35,7 +36,8 @@ pub(super) struct Draft {
 }
 
 impl Broker {
-    /// Stores a message, in the schedule topic when it has a delay level.
+    /// Stores a message, in the schedule topic when it has a delay level, and with the
+    /// timers when it has a time of its own.
     pub(super) fn put_message(
         &mut self,
         mut draft: Draft,
@@ -43,6 +45,11 @@ impl Broker {
         now: Instant,
     ) -> Result<Appended, Refusal> {
         let level = delay_level(properties)?;
+        let unix_ms = self.clock.unix_ms(now);
+        let own_time = timer::delivery_time(properties, unix_ms);
+        if let Some(due_ms) = own_time.map_err(|IllegalTimer| illegal_timer())? {
+            return self.put_timer(draft, properties, due_ms, now);
+        }
         if level == 0 {
             draft.properties = properties.encode().into();
             let code = tags_code(properties.get(properties::TAGS));
@@ -56,13 +63,38 @@ impl Broker {
         draft.topic = SCHEDULE_TOPIC.to_owned();
         draft.queue_id = level - 1;
         let delay_ms = self.config.delay_levels.delay(level).as_millis();
-        let due_ms = self
-            .clock
-            .unix_ms(now)
-            .saturating_add(u64::try_from(delay_ms).unwrap_or(u64::MAX));
+        let due_ms = unix_ms.saturating_add(u64::try_from(delay_ms).unwrap_or(u64::MAX));
         let appended = self.append(draft, i64::try_from(due_ms).unwrap_or(i64::MAX), now)?;
         self.delay.stored(level - 1, appended.queue_offset, due_ms);
         Ok(appended)
+    }
+
+    fn put_timer(
+        &mut self,
+        mut draft: Draft,
+        properties: &mut Properties,
+        due_ms: u64,
+        now: Instant,
+    ) -> Result<Appended, Refusal> {
+        properties.set(properties::TIMER_OUT_MS, due_ms.to_string());
+        properties.set(properties::REAL_TOPIC, &*draft.topic);
+        properties.set(properties::REAL_QUEUE_ID, draft.queue_id.to_string());
+        draft.properties = properties.encode().into();
+        draft.topic = TIMER_TOPIC.to_owned();
+        draft.queue_id = TIMER_QUEUE;
+        let appended = self.append(draft, i64::try_from(due_ms).unwrap_or(i64::MAX), now)?;
+        self.timers.stored(appended.queue_offset, due_ms);
+        self.forget_lost_timers();
+        Ok(appended)
+    }
+
+    /// The store forgets its oldest messages, whether or not their time has come.
+    fn forget_lost_timers(&mut self) {
+        let first = self.store.min_offset(TIMER_TOPIC, TIMER_QUEUE);
+        let messages = self.timers.forget_before(first);
+        if messages > 0 {
+            self.event(Event::TimerMessagesLost { messages });
+        }
     }
 
     /// Stores a message as it is. RocketMQ: `CommitLog#asyncPutMessage`.
@@ -143,7 +175,7 @@ impl Broker {
                 .is_some_and(|entry| u64::try_from(entry.tags_code).unwrap_or(0) <= unix_ms);
             let next = if is_due { offset + 1 } else { offset };
             if is_due {
-                self.deliver(due.queue_id, offset, now);
+                self.deliver(SCHEDULE_TOPIC, due.queue_id, offset, now);
             }
             let next = self
                 .store
@@ -153,12 +185,21 @@ impl Broker {
         }
     }
 
+    /// Stores every message whose own time has come under its own topic.
+    pub(super) fn deliver_due_timers(&mut self, now: Instant) {
+        let unix_ms = self.clock.unix_ms(now);
+        self.forget_lost_timers();
+        while let Some(offset) = self.timers.take_due(unix_ms) {
+            self.deliver(TIMER_TOPIC, TIMER_QUEUE, offset, now);
+        }
+    }
+
     /// Everything of the message stays, its `DELAY` too; only where it is stored and
     /// what it is indexed by is another.
-    fn deliver(&mut self, queue_id: u32, offset: u64, now: Instant) {
+    fn deliver(&mut self, waiting_in: &str, queue_id: u32, offset: u64, now: Instant) {
         let Some(message) = self
             .store
-            .entry(SCHEDULE_TOPIC, queue_id, offset)
+            .entry(waiting_in, queue_id, offset)
             .and_then(|entry| self.stored_message(entry.physical_offset))
         else {
             return;
@@ -204,6 +245,17 @@ impl Broker {
             ),
         )
     }
+}
+
+/// RocketMQ: `PutMessageStatus#WHEEL_TIMER_MSG_ILLEGAL`.
+fn illegal_timer() -> Refusal {
+    Refusal::new(
+        response_code::MESSAGE_ILLEGAL,
+        format!(
+            "timer message illegal, the delay time should be a number and not be bigger than the max delay {}ms",
+            timer::DELAY_MAX.as_millis()
+        ),
+    )
 }
 
 /// What the `DELAY` property asks for; levels below 1 are none.

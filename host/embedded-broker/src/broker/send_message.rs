@@ -334,18 +334,6 @@ fn refuse_unsupported(properties: &Properties) -> Result<(), Refusal> {
             "the broker sending transaction message is forbidden; use a RocketMQ cluster for transactions",
         ));
     }
-    let has_level = properties.get(properties::DELAY_TIME_LEVEL).is_some();
-    let timer = [
-        properties::TIMER_DELIVER_MS,
-        properties::TIMER_DELAY_MS,
-        properties::TIMER_DELAY_SEC,
-    ];
-    if !has_level && timer.into_iter().any(|name| properties.get(name).is_some()) {
-        return Err(Refusal::new(
-            response_code::SERVICE_NOT_AVAILABLE,
-            "the wheel timer is not enabled, timer message can not be put; use a delay level",
-        ));
-    }
     Ok(())
 }
 

@@ -9,3 +9,4 @@ mod orderly;
 mod orderly_rules;
 mod pull;
 mod strategies;
+mod timers;

@@ -49,6 +49,11 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, event: &Event) {
         Event::DelayedMessagesLost { level, messages } => {
             warn!(target: "broker", level, messages, "{messages} delayed messages of level {level} were dropped before their time came");
         }
+        Event::TimerMessagesLost { messages } => {
+            if let Some(untold) = repeats.admit("broker timers") {
+                warn!(target: "broker", messages, untold, "{messages} timer messages were dropped before their time came");
+            }
+        }
         Event::RequestNotSupported { code } => {
             if let Some(untold) = repeats.admit(&format!("broker code {code}")) {
                 warn!(target: "broker", code, untold, "a client asked for request code {code}, which this broker does not serve");

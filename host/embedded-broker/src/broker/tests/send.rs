@@ -215,11 +215,49 @@ fn what_cannot_be_kept_is_refused() {
         harness.send_with("T", 0, b"TRAN_MSG\x01true\x02", "x").code,
         16
     );
-    assert_eq!(
-        harness
-            .send_with("T", 0, b"TIMER_DELAY_MS\x015\x02", "x")
-            .code,
-        14
+    let too_late = harness.send_with("T", 0, b"TIMER_DELAY_SEC\x01259201\x02", "x");
+    assert_eq!(too_late.code, 13);
+    assert_eq!(harness.broker.max_offset("T", 0), 0);
+}
+
+#[test]
+fn timer_message_waits_for_its_time_and_keeps_everything_else() {
+    let mut harness = Harness::new();
+    let late = properties::encode([("TAGS", "A"), ("TIMER_DELAY_MS", "7001")]);
+    let header = sent(&harness.send_with("T", 1, &late, "late"));
+    assert_eq!((header.queue_id, header.queue_offset), (1, 0));
+    sent(&harness.send_with("T", 1, b"TIMER_DELIVER_MS\x011700000003000\x02", "soon"));
+    sent(&harness.send_with("T", 1, b"TIMER_DELIVER_MS\x015\x02", "now"));
+    assert_eq!(harness.broker.max_offset("T", 1), 1);
+    harness.advance(Duration::from_millis(2999));
+    assert_eq!(harness.broker.max_offset("T", 1), 1);
+    harness.advance(Duration::from_millis(1));
+    assert_eq!(harness.broker.max_offset("T", 1), 2);
+    harness.advance(Duration::from_millis(4001));
+    let message = harness.messages("T", 1).remove(2);
+    assert_eq!(property(&message, "TIMER_OUT_MS"), Some("1700000007001"));
+    assert_eq!(property(&message, "REAL_TOPIC"), Some("T"));
+    let by_tag = harness.pull(&pull_header("reader", "T", 1, 0, "A"));
+    assert_eq!(bodies(&by_tag), ["late"]);
+}
+
+#[test]
+fn timer_messages_that_the_store_forgot_are_reported_not_waited_for() {
+    let mut harness = Harness::with(|config| {
+        config.store_bytes_max = 20_000;
+        config.segment_bytes = 2_000;
+    });
+    for _ in 0..5 {
+        harness.send_with("T", 0, b"TIMER_DELAY_SEC\x011\x02", "later");
+    }
+    for _ in 0..200 {
+        harness.send("T", 1, "A", "filler");
+    }
+    harness.advance(Duration::from_secs(2));
+    let events: Vec<Event> = std::iter::from_fn(|| harness.broker.poll_event()).collect();
+    assert!(
+        events.contains(&Event::TimerMessagesLost { messages: 5 }),
+        "{events:?}"
     );
     assert_eq!(harness.broker.max_offset("T", 0), 0);
 }
