@@ -346,7 +346,8 @@ impl Host {
         self.store.journal.know(&hosted);
         one.plugins().insert(name.to_string(), Arc::clone(&hosted));
         self.directory.put(&one.tenant, &manifest);
-        let begun = hosted.begin(manifest, &fingerprint).await;
+        // Large, and waited for by many at once.
+        let begun = Box::pin(hosted.begin(manifest, &fingerprint)).await;
         self.set_state(number, &name, begun.as_ref().err());
         begun.map(|()| true)
     }

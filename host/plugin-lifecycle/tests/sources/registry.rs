@@ -222,7 +222,7 @@ async fn token_is_got_with_the_login_and_shown_with_each_request() {
     assert_eq!(server.authorizations("/token"), [basic]);
     let bearer = Some("Bearer abc".to_owned());
     let blob = format!("/v2/shop/orders/blobs/sha256:{}", Digest::of(COMPONENT));
-    assert_eq!(server.authorizations(&blob), [bearer.clone()]);
+    assert_eq!(server.authorizations(&blob), *std::slice::from_ref(&bearer));
     let manifest = server.authorizations("/v2/shop/orders/manifests/1");
     assert_eq!(manifest, [None, bearer]);
 }
@@ -356,7 +356,7 @@ async fn signatures_are_found_as_cosign_keeps_them() {
         .push(
             &tag,
             "application/vnd.oci.image.config.v1+json",
-            &[signature.clone()],
+            std::slice::from_ref(&signature),
         )
         .await;
     assert_eq!(signer("a:1").await, Ok("key cosign.pub".to_owned()));
