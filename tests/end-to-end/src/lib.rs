@@ -16,4 +16,5 @@ pub mod ledger;
 pub mod remoting_frame;
 pub mod soak;
 pub mod timer;
+pub mod swapping;
 pub mod workspace;
