@@ -100,6 +100,7 @@ pub(crate) enum Command {
     Plugins(commands::plugins::PluginsArguments),
     #[command(visible_alias = "swap")]
     Deploy(commands::deploy::DeployArguments),
+    Shadow(commands::shadow::ShadowArguments),
     Rollback(commands::deploy::RollbackArguments),
     Promote(commands::deploy::PromoteArguments),
     Abort(commands::deploy::AbortArguments),

@@ -32,6 +32,8 @@ pub(crate) mod plugins;
 
 pub(crate) mod deploy;
 
+pub(crate) mod shadow;
+
 pub(crate) mod history;
 
 use crate::cli::{Cli, Command};
@@ -63,6 +65,7 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         Command::Usage(arguments) => usage::execute(&global, &arguments, &mut output),
         Command::Plugins(arguments) => plugins::execute(&global, &arguments, &mut output),
         Command::Deploy(arguments) => deploy::deploy(&global, &arguments, &mut output),
+        Command::Shadow(arguments) => shadow::execute(&global, &arguments, &mut output),
         Command::Rollback(arguments) => deploy::rollback(&global, &arguments, &mut output),
         Command::Promote(arguments) => {
             deploy::change(&global, &arguments.plugin, "promote", &mut output)

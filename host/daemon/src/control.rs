@@ -19,6 +19,7 @@ mod openapi;
 pub(crate) mod plugin_answers;
 mod routes;
 mod server;
+pub(crate) mod shadow_answers;
 pub(crate) mod socket;
 
 pub(crate) use api::ApiServer;

@@ -152,6 +152,22 @@ pub enum EventKind {
         /// For people.
         reason: String,
     },
+    /// A deployment gets copies of the calls of what serves.
+    ShadowStarted {
+        /// Which deployment.
+        generation: Generation,
+        /// Its revision.
+        revision: RevisionId,
+    },
+    /// A deployment gets no more copies.
+    ShadowEnded {
+        /// Which deployment.
+        generation: Generation,
+        /// Its revision.
+        revision: RevisionId,
+        /// For people.
+        reason: String,
+    },
     /// A revision made trouble soon after its switch; the one before serves again.
     RolledBack {
         /// What makes trouble; refused from now on.

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`manifest`], [`revision`], [`source`], [`artifact`], [`signature`],
 //! [`compile_cache`], [`lifecycle`],
-//! [`breaker`], [`slot`],
+//! [`breaker`], [`slot`], [`shadow`],
 //! [`runner`]; then how files are read: [`document`],
 //! [`value`], [`problem`].
 
@@ -25,6 +25,7 @@ pub mod breaker;
 pub mod lifecycle;
 pub mod reach;
 pub mod runner;
+pub mod shadow;
 pub mod slot;
 
 pub mod event;
@@ -43,4 +44,6 @@ pub use revision::{Digest, RevisionId};
 pub use runner::{
     Change, Deploy, DeployError, DeployOutcome, Deployed, OnFetched, Plugin, RunnerConfig,
 };
+pub use shadow::ShadowPlan;
+pub use shadow::report::{Difference, DifferenceKind, ShadowReport};
 pub use slot::{CanaryPlan, QueueTrace, TrialCounts};

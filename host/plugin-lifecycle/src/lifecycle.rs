@@ -10,15 +10,19 @@
 //! again without a step, when somebody asks or when its successor trips. A revision that
 //! was taken back so is refused until somebody asks for it all the same. A canary
 //! (`canary.rs`) gets a share of the calls beside what serves, and ends as one of the two.
+//! A shadow gets copies of them, and always ends as nothing: to serve, the same revision is
+//! deployed, since what a shadow was loaded with does nothing outside.
 
 mod canary;
+mod planted;
 mod warm;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use canary::Verdict;
+pub use canary::{TrialKind, Verdict};
+pub use planted::PlantedBug;
 use protocol::Instant;
 
 use crate::event::{Event, EventKind, Generation, Step};
@@ -52,7 +56,13 @@ pub struct Wanted {
     /// Its group is another one's from the switch on: trouble brings nothing back.
     pub is_of_another_kind: bool,
     /// Not at once, but for so long beside what serves; `None`: at once.
-    pub canary: Option<Duration>,
+    pub trial: Option<(TrialKind, Duration)>,
+}
+
+impl Wanted {
+    fn is_shadow(&self) -> bool {
+        matches!(self.trial, Some((TrialKind::Shadow, _)))
+    }
 }
 
 /// What the owner has to do.
@@ -82,6 +92,11 @@ pub enum Action {
         /// Which deployment.
         generation: Generation,
     },
+    /// Give this deployment copies of the calls.
+    StartShadow {
+        /// Which deployment.
+        generation: Generation,
+    },
     /// Its time on trial is over: answer with [`Lifecycle::handle_verdict`].
     Judge {
         /// Which deployment.
@@ -90,6 +105,11 @@ pub enum Action {
     /// Give all calls to what serves.
     EndCanary {
         /// Which deployment had a share.
+        generation: Generation,
+    },
+    /// Copy no more calls; the copies under way may be dropped.
+    EndShadow {
+        /// Which deployment had them.
         generation: Generation,
     },
     /// Give no more calls at all.
@@ -135,6 +155,8 @@ pub struct Status {
     pub next: Option<(Generation, Step)>,
     /// What has a share of the calls beside it.
     pub canary: Option<(Generation, RevisionId)>,
+    /// What gets copies of them.
+    pub shadow: Option<(Generation, RevisionId)>,
     /// What ends, oldest first.
     pub draining: Vec<Generation>,
     /// What would serve again without a step, oldest first.
@@ -169,6 +191,8 @@ pub struct Lifecycle {
     steps: Vec<(Step, Duration)>,
     last_failure: Option<(Generation, Step, String)>,
     is_stopping: bool,
+    #[cfg(feature = "testing")]
+    planted: Option<PlantedBug>,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
@@ -203,6 +227,8 @@ impl Lifecycle {
             steps: Vec::new(),
             last_failure: None,
             is_stopping: false,
+            #[cfg(feature = "testing")]
+            planted: None,
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -222,7 +248,7 @@ impl Lifecycle {
         else {
             return;
         };
-        if next.is_unwanted {
+        if next.is_unwanted && !self.has(PlantedBug::ServeWhatWasGivenUp) {
             self.actions.push_back(Action::Drop { generation });
             self.start_waiting(now);
             return;
@@ -244,7 +270,7 @@ impl Lifecycle {
 
     /// The last call of [`Action::Drain`] ended.
     pub fn handle_drained(&mut self, generation: Generation) {
-        if self.draining.remove(&generation).is_none() {
+        if self.has(PlantedBug::ForgetDrained) || self.draining.remove(&generation).is_none() {
             return;
         }
         if self.warm.contains_key(&generation) {
@@ -263,6 +289,10 @@ impl Lifecycle {
             .map(|(generation, _)| *generation)
             .collect();
         for generation in late {
+            if self.has(PlantedBug::NeverKill) {
+                self.draining.insert(generation, None);
+                continue;
+            }
             self.kill(generation);
         }
         self.cool_down(now);
@@ -280,7 +310,7 @@ impl Lifecycle {
         }
         self.supersede(Some(generation));
         self.waiting = Some((generation, wanted));
-        if self.next.is_none() {
+        if self.next.is_none() || self.has(PlantedBug::TwoStepsAtOnce) {
             self.start_waiting(now);
         }
         generation
@@ -305,6 +335,11 @@ impl Lifecycle {
         self.supersede(None);
         self.actions.push_back(Action::Close);
         if let Some(canary) = self.canary.take() {
+            // Closing ends a canary's share with everything else; copies end by themselves.
+            if canary.kind == TrialKind::Shadow {
+                let generation = canary.generation;
+                self.actions.push_back(Action::EndShadow { generation });
+            }
             self.drain(canary.generation, deadline);
         }
         if let Some((generation, _)) = self.active.take() {
@@ -348,7 +383,8 @@ impl Lifecycle {
                 .as_ref()
                 .filter(|next| !next.is_unwanted)
                 .map(|next| (next.generation, next.step)),
-            canary: self.canary.as_ref().map(canary::Canary::named),
+            canary: self.on_trial(TrialKind::Canary),
+            shadow: self.on_trial(TrialKind::Shadow),
             draining: self.draining.keys().copied().collect(),
             warm: self.warm.iter().map(|(one, (id, _))| (*one, *id)).collect(),
             steps: self.steps.clone(),
@@ -381,6 +417,9 @@ impl Lifecycle {
             }
             Step::Verify => Step::Check,
             Step::Check => Step::Compile,
+            Step::Compile if self.has(PlantedBug::SwitchBeforeWarmUp) => {
+                return self.ready(&next, now);
+            }
             Step::Compile => Step::WarmUp,
             Step::WarmUp => return self.ready(&next, now),
         };
@@ -408,10 +447,12 @@ impl Lifecycle {
             self.start_waiting(now);
             return None;
         }
-        let serves = self
-            .active
-            .into_iter()
-            .chain(self.canary.as_ref().map(canary::Canary::named));
+        // A shadow is no canary: what it was loaded with cannot serve.
+        let same_trial = match wanted.is_shadow() {
+            true => TrialKind::Shadow,
+            false => TrialKind::Canary,
+        };
+        let serves = self.active.into_iter().chain(self.on_trial(same_trial));
         let serving = serves.into_iter().find(|(_, one)| *one == revision);
         if let Some((serving, _)) = serving.filter(|_| !wanted.anew) {
             self.actions.push_back(Action::Drop { generation });
@@ -424,6 +465,7 @@ impl Lifecycle {
             return None;
         }
         if !wanted.anew
+            && !wanted.is_shadow()
             && let Some(from) = self.warm_of(revision)
         {
             self.revive(generation, from);
@@ -439,11 +481,18 @@ impl Lifecycle {
             debug_assert!(false, "fetch told no revision");
             return;
         };
-        match next.wanted.canary.filter(|_| self.active.is_some()) {
-            Some(length) => self.start_canary(next.generation, revision, length, now),
-            None => {
-                self.end_canary_for(next.generation, now);
-                self.switch(next.generation, revision, now);
+        let generation = next.generation;
+        match (next.wanted.trial, self.active) {
+            (Some((kind, length)), Some(_)) => {
+                self.start_trial(generation, revision, kind, length, now);
+            }
+            (Some((TrialKind::Shadow, _)), None) => {
+                let reason = "nothing serves whose shadow it could be; deploy it".to_owned();
+                self.fail(generation, Step::WarmUp, reason);
+            }
+            (Some((TrialKind::Canary, _)) | None, _) => {
+                self.end_canary_for(generation, now);
+                self.switch(generation, revision, now);
                 if next.wanted.is_of_another_kind {
                     self.before = None;
                 }
@@ -462,6 +511,9 @@ impl Lifecycle {
         });
         self.before = None;
         if let Some((before, of)) = before {
+            if self.has(PlantedBug::DropUnderCalls) {
+                return self.forget(before);
+            }
             if !self.config.rollback_window.is_zero() {
                 let until = now + self.config.rollback_window;
                 self.before = (of != revision).then_some((of, until));

@@ -1,5 +1,5 @@
-//! `Plugin`: one plugin of a running host. Its task owns the [`Lifecycle`], performs
-//! what that asks for, and keeps the slot that the consumer calls.
+//! `Plugin`: one plugin of a running host. Its task (`task.rs`) owns the [`Lifecycle`],
+//! performs what that asks for, and keeps the slot that the consumer calls.
 //!
 //! Reading and compiling happen off the runtime's workers; of many plugins only so many
 //! are loaded at once. Whatever fails is the deployment's failure, told to who asked and
@@ -9,6 +9,7 @@ mod guard;
 mod load;
 mod properties;
 mod switches;
+mod task;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,33 +19,30 @@ use std::time::Duration;
 use consumer::listener::MessageListener;
 use consumer::publish::MessageProducer;
 use consumer::pull_task::PullTaskCallback;
-use protocol::Instant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use wasm::ComponentListener;
 
 use crate::artifact::Artifact;
 use crate::compile_cache::CompileCache;
 use crate::event::{Event, EventKind, Generation, Observer, Step};
-use crate::lifecycle::{Action, Lifecycle, LifecycleConfig, Status, StepResult, Verdict, Wanted};
+use crate::lifecycle::{Lifecycle, LifecycleConfig, Status};
 use crate::manifest::Manifest;
 use crate::manifest::name::PluginName;
 use crate::reach::Reach;
-use crate::revision::{Digest, RevisionId};
+use crate::revision::RevisionId;
+use crate::shadow::ShadowPlan;
+use crate::shadow::report::ShadowReport;
 use crate::signature::SignaturePolicy;
-use crate::slot::{CanaryPlan, PluginSlot, Serving, Trial, TrialCounts};
+use crate::slot::{CanaryPlan, PluginSlot, TrialCounts};
 use crate::source::Fetcher;
-use guard::Trouble;
-use load::{Loaded, Loading, Material};
 use switches::Switches;
+use task::{Command, Runner};
 
 /// Plugins of one host that are loaded at once: each may hold a component and its
 /// compiled code in memory.
 pub const LOADS_MAX: usize = 8;
 /// Requests to one plugin's task that wait.
 const COMMANDS_MAX: usize = 16;
-/// How long guests that are no longer needed may take to shut down.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the plugins of a host share, but for the tenant and its producer.
 #[derive(Clone)]
@@ -125,6 +123,8 @@ pub struct Deploy {
     pub is_of_another_kind: bool,
     /// Tried first beside what serves.
     pub canary: Option<CanaryPlan>,
+    /// Tried first with copies of what serves gets.
+    pub shadow: Option<ShadowPlan>,
     /// Hears of the bytes.
     pub on_fetched: Option<OnFetched>,
 }
@@ -148,6 +148,7 @@ impl Deploy {
             anew: false,
             is_of_another_kind: false,
             canary: None,
+            shadow: None,
             on_fetched: None,
         }
     }
@@ -171,7 +172,7 @@ pub enum DeployOutcome {
     Serves,
     /// It served already.
     Unchanged,
-    /// It is on trial.
+    /// It is on trial, or gets copies.
     OnTrial,
 }
 
@@ -262,6 +263,11 @@ impl Plugin {
     /// What the canary did so far.
     pub fn trial(&self) -> Option<TrialCounts> {
         Some(self.slot.trial()?.counts())
+    }
+
+    /// What the last shadow found, and whether it still gets copies.
+    pub fn shadow(&self) -> Option<(ShadowReport, bool)> {
+        self.slot.shadow_report()
     }
 
     /// Makes this revision the one that serves, and waits until it does. Dropping the
@@ -362,453 +368,6 @@ struct AbortOnDrop(JoinHandle<()>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-enum Command {
-    Deploy {
-        deploy: Deploy,
-        reply: oneshot::Sender<Result<Deployed, DeployError>>,
-    },
-    Rollback {
-        to: RevisionId,
-        by: Arc<str>,
-        reply: oneshot::Sender<Option<Generation>>,
-    },
-    Change {
-        change: Change,
-        by: Arc<str>,
-        reply: oneshot::Sender<bool>,
-    },
-    Refuse {
-        revision: RevisionId,
-        reason: String,
-        reply: oneshot::Sender<()>,
-    },
-    Stop {
-        deadline: tokio::time::Instant,
-    },
-}
-
-/// What a deployment has so far.
-struct Deployment {
-    manifest: Arc<Manifest>,
-    on_fetched: Option<OnFetched>,
-    by: Arc<str>,
-    canary: Option<CanaryPlan>,
-    material: Material,
-    component: Option<Digest>,
-    /// Which deployment loaded what it runs: its own, unless that was warm.
-    loaded_by: Generation,
-    serving: Option<(Arc<Serving>, Arc<ComponentListener>)>,
-    /// Held until it serves.
-    load_permit: Option<OwnedSemaphorePermit>,
-}
-
-/// The end of something that was waited for beside the steps.
-enum Ending {
-    Drained(Generation),
-    /// The revision after this one had its first call, or none for long enough.
-    Switched(Generation),
-    Closed,
-}
-
-struct Runner {
-    name: Arc<str>,
-    lifecycle: Lifecycle,
-    config: RunnerConfig,
-    slot: Arc<PluginSlot>,
-    origin: tokio::time::Instant,
-    deployments: BTreeMap<Generation, Deployment>,
-    replies: BTreeMap<Generation, oneshot::Sender<Result<Deployed, DeployError>>>,
-    /// At most one: the machine asks for one step at a time.
-    steps: JoinSet<Result<Loaded, String>>,
-    performing: Option<(Generation, Step)>,
-    endings: JoinSet<Ending>,
-    /// Those whose old revision still has calls.
-    switches: Switches,
-    trouble: mpsc::Sender<Trouble>,
-    evidence: mpsc::Sender<()>,
-    status: watch::Sender<Status>,
-}
-
-impl Runner {
-    async fn run(
-        mut self,
-        mut commands: mpsc::Receiver<Command>,
-        mut troubles: mpsc::Receiver<Trouble>,
-        mut evidence: mpsc::Receiver<()>,
-    ) {
-        while !self.lifecycle.is_stopped() {
-            let timeout = self.lifecycle.poll_timeout();
-            tokio::select! {
-                command = commands.recv() => match command {
-                    Some(command) => self.command(command),
-                    // Nobody is left who could ask for anything.
-                    None => self.stop(self.now()),
-                },
-                Some(result) = self.steps.join_next() => self.step_ended(result),
-                Some(ending) = self.endings.join_next() => {
-                    match ending {
-                        Ok(Ending::Drained(generation)) => {
-                            self.switch_drained(generation);
-                            self.lifecycle.handle_drained(generation);
-                        }
-                        Ok(Ending::Switched(generation)) => self.report_switch(generation),
-                        Ok(Ending::Closed) | Err(_) => {}
-                    }
-                }
-                Some((generation, reason)) = troubles.recv() => self.trouble(generation, reason),
-                Some(()) = evidence.recv() => self.judge(),
-                () = sleep_until(self.origin, timeout) => self.lifecycle.handle_timeout(self.now()),
-            }
-            self.drain_outputs();
-        }
-        self.report_switches();
-        let closing = async { while self.endings.join_next().await.is_some() {} };
-        // A guest that does not shut down in time is dropped with its instance.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
-    }
-
-    fn command(&mut self, command: Command) {
-        let now = self.now();
-        // Whoever asked may have gone.
-        match command {
-            Command::Deploy { deploy, reply } => self.deploy(deploy, reply),
-            Command::Rollback { to, by, reply } => {
-                let generation = self.lifecycle.rollback(to, now);
-                self.drain_actions(&by);
-                let _ = reply.send(generation);
-            }
-            Command::Change { change, by, reply } => {
-                let is_done = match change {
-                    Change::Promote => self.lifecycle.promote(now),
-                    Change::Abort => self.lifecycle.abort_canary(format!("by {by}"), now),
-                    Change::Cancel => self.lifecycle.cancel(now),
-                };
-                let _ = reply.send(is_done);
-            }
-            Command::Refuse {
-                revision,
-                reason,
-                reply,
-            } => {
-                self.lifecycle.refuse(revision, reason);
-                let _ = reply.send(());
-            }
-            Command::Stop { deadline } => {
-                let deadline = deadline.saturating_duration_since(self.origin);
-                self.stop(Instant::after_origin(deadline));
-            }
-        }
-    }
-
-    /// Nobody waits for a step whose outcome nobody wants.
-    fn stop(&mut self, deadline: Instant) {
-        self.lifecycle.stop(deadline);
-        self.steps.abort_all();
-    }
-
-    fn deploy(&mut self, deploy: Deploy, reply: oneshot::Sender<Result<Deployed, DeployError>>) {
-        let now = self.now();
-        let wanted = Wanted {
-            though_refused: deploy.though_refused,
-            anew: deploy.anew,
-            is_of_another_kind: deploy.is_of_another_kind,
-            canary: deploy.canary.map(|plan| plan.length),
-        };
-        let generation = self.lifecycle.deploy(wanted, now);
-        self.replies.insert(generation, reply);
-        self.deployments.insert(
-            generation,
-            Deployment {
-                manifest: deploy.manifest,
-                on_fetched: deploy.on_fetched,
-                by: deploy.by,
-                canary: deploy.canary,
-                material: Material::default(),
-                component: None,
-                loaded_by: generation,
-                serving: None,
-                load_permit: None,
-            },
-        );
-    }
-
-    /// Calls of this deployment, or of what was made of it, keep failing.
-    fn trouble(&mut self, loaded_by: Generation, reason: String) {
-        let now = self.now();
-        let mut newest = self.deployments.iter().rev();
-        let found = newest.find(|(_, one)| one.loaded_by == loaded_by && one.serving.is_some());
-        if let Some((generation, _)) = found {
-            let generation = *generation;
-            if self.lifecycle.handle_tripped(generation, reason, now) {
-                self.drain_actions("automatic rollback");
-            }
-        }
-    }
-
-    /// The canary has shown enough, one way or the other.
-    fn judge(&mut self) {
-        let Some(((generation, _), trial)) = self.lifecycle.status().canary.zip(self.slot.trial())
-        else {
-            return;
-        };
-        if let verdict @ Verdict::Abort { .. } = trial.verdict() {
-            let now = self.now();
-            self.lifecycle.handle_verdict(generation, verdict, now);
-        }
-    }
-
-    fn step_ended(&mut self, result: Result<Result<Loaded, String>, tokio::task::JoinError>) {
-        let Some((generation, step)) = self.performing.take() else {
-            return;
-        };
-        let loaded = result.unwrap_or_else(|panic| Err(format!("{step} ended early: {panic}")));
-        let result = match loaded {
-            Ok(loaded) => StepResult::Done {
-                revision: self.keep(generation, loaded),
-            },
-            Err(reason) => StepResult::Failed { reason },
-        };
-        let now = self.now();
-        self.lifecycle.handle_step(generation, step, result, now);
-    }
-
-    fn keep(&mut self, generation: Generation, loaded: Loaded) -> Option<RevisionId> {
-        let deployment = self.deployments.get_mut(&generation)?;
-        match loaded {
-            Loaded::Fetched {
-                artifact,
-                revision,
-                permit,
-            } => {
-                deployment.component = Some(artifact.digest);
-                deployment.material.artifact = Some(artifact);
-                deployment.material.revision = Some(revision);
-                deployment.load_permit = Some(permit);
-                return Some(revision);
-            }
-            Loaded::Checked {
-                component,
-                listener,
-            } => {
-                deployment.material.component = Some(component);
-                deployment.material.listener = Some(listener);
-            }
-            Loaded::Verified => {}
-            Loaded::Compiled(compiled) => deployment.material.compiled = Some(compiled),
-            Loaded::WarmedUp(listener, breaker) => {
-                let listener = Arc::new(listener);
-                let port = Arc::<ComponentListener>::clone(&listener);
-                let properties = self::properties::of(&deployment.manifest, &deployment.material);
-                let serving = Serving::new(generation, port)
-                    .with_properties(properties)
-                    .with_breaker(breaker);
-                let serving = Arc::new(serving);
-                deployment.serving = Some((serving, listener));
-                // Only what runs is kept.
-                deployment.material = Material::default();
-                deployment.load_permit = None;
-            }
-        }
-        None
-    }
-
-    fn drain_outputs(&mut self) {
-        self.drain_actions("nobody");
-        // Before the answers: whoever gets one sees its outcome in the status.
-        let status = self.lifecycle.status();
-        self.cut_fetch(&status);
-        self.status.send_if_modified(|told| {
-            let is_new = *told != status;
-            *told = status;
-            is_new
-        });
-        while let Some(event) = self.lifecycle.poll_event() {
-            self.answer(&event.kind);
-            (self.config.observer)(&event);
-        }
-        // What was dropped without an event of its own: the plugin stops.
-        let deployments = &self.deployments;
-        let given_up = self
-            .replies
-            .extract_if(.., |generation, _| !deployments.contains_key(generation));
-        for (_, reply) in given_up {
-            let _ = reply.send(Err(DeployError::Stopped));
-        }
-    }
-
-    /// Nobody waits for a server whose bytes are no longer wanted.
-    fn cut_fetch(&mut self, status: &Status) {
-        if let Some((generation, Step::Fetch)) = self.performing
-            && status.next != Some((generation, Step::Fetch))
-        {
-            self.steps.abort_all();
-        }
-    }
-
-    /// `by`: whom a deployment is of that nobody deployed, because it was warm.
-    fn drain_actions(&mut self, by: &str) {
-        while let Some(action) = self.lifecycle.poll_action() {
-            self.perform(&action, by);
-        }
-    }
-
-    fn perform(&mut self, action: &Action, by: &str) {
-        match *action {
-            Action::Perform { generation, step } => {
-                self.performing = Some((generation, step));
-                let Some(deployment) = self.deployments.get(&generation) else {
-                    debug_assert!(false, "{generation} is unknown");
-                    return;
-                };
-                let config = self.config.clone();
-                let observer = Arc::clone(&config.wasm_observer);
-                let trouble = self.trouble.clone();
-                let loading = Loading {
-                    trouble: Box::new(move |reason| {
-                        // One that waits stands for all.
-                        let _ = trouble.try_send((generation, reason));
-                    }),
-                    manifest: Arc::clone(&deployment.manifest),
-                    on_fetched: deployment.on_fetched.clone(),
-                    wasm_observer: guard::watch(observer, generation, self.trouble.clone()),
-                };
-                let material = deployment.material.clone();
-                self.steps
-                    .spawn(async move { load::perform(step, loading, material, &config).await });
-            }
-            Action::Switch { to } => self.switch(to),
-            Action::Revive { generation, from } => self.revive(generation, from, by),
-            Action::StartCanary { generation } => {
-                let deployment = self.deployments.get(&generation);
-                let plan = deployment.and_then(|one| one.canary).unwrap_or_default();
-                if let Some(serving) = self.serving(generation) {
-                    let trial = Trial::new(serving, plan, self.evidence.clone());
-                    self.slot.try_out(Some(Arc::new(trial)));
-                }
-            }
-            Action::EndCanary { .. } => {
-                self.slot.try_out(None);
-            }
-            Action::Judge { generation } => {
-                let verdict = self
-                    .slot
-                    .trial()
-                    .map_or(Verdict::Prolong, |trial| trial.verdict());
-                let now = self.now();
-                self.lifecycle.handle_verdict(generation, verdict, now);
-            }
-            Action::Close => {
-                self.slot.switch(None);
-            }
-            Action::Drain { generation } => {
-                if let Some(serving) = self.serving(generation) {
-                    serving.drain();
-                    self.endings.spawn(async move {
-                        serving.drained().await;
-                        Ending::Drained(generation)
-                    });
-                }
-            }
-            Action::Kill { generation } => {
-                if let Some(serving) = self.serving(generation) {
-                    serving.kill();
-                }
-            }
-            Action::Drop { generation } => {
-                let dropped = self.deployments.remove(&generation);
-                if let Some((_, listener)) = dropped.and_then(|dropped| dropped.serving)
-                    && !self.has_instances_of(&listener)
-                {
-                    self.endings.spawn(async move {
-                        listener.close().await;
-                        Ending::Closed
-                    });
-                }
-            }
-        }
-    }
-
-    /// Another deployment runs in the same instances.
-    fn has_instances_of(&self, listener: &ComponentListener) -> bool {
-        let mut others = self
-            .deployments
-            .values()
-            .filter_map(|one| one.serving.as_ref());
-        others.any(|(_, other)| other.shares_instances_with(listener))
-    }
-
-    fn serving(&self, generation: Generation) -> Option<Arc<Serving>> {
-        let (serving, _) = self.deployments.get(&generation)?.serving.as_ref()?;
-        Some(Arc::clone(serving))
-    }
-
-    /// Tells who asked for a deployment what became of it.
-    fn answer(&mut self, event: &EventKind) {
-        let done = |generation, revision, outcome| {
-            Ok(Deployed {
-                generation,
-                revision,
-                outcome,
-            })
-        };
-        let (generation, outcome) = match event {
-            EventKind::Activated {
-                generation,
-                revision,
-                ..
-            } => (
-                generation,
-                done(*generation, *revision, DeployOutcome::Serves),
-            ),
-            EventKind::Unchanged {
-                generation,
-                serving,
-                revision,
-            } => {
-                let trial = self.lifecycle.status().canary;
-                let outcome = match trial.is_some_and(|(canary, _)| canary == *serving) {
-                    true => DeployOutcome::OnTrial,
-                    false => DeployOutcome::Unchanged,
-                };
-                (generation, done(*serving, *revision, outcome))
-            }
-            EventKind::CanaryStarted {
-                generation,
-                revision,
-            } => (
-                generation,
-                done(*generation, *revision, DeployOutcome::OnTrial),
-            ),
-            EventKind::DeployFailed {
-                generation,
-                step,
-                reason,
-            } => {
-                let (step, reason) = (*step, reason.clone());
-                (generation, Err(DeployError::Failed { step, reason }))
-            }
-            EventKind::Superseded { generation, .. } => (generation, Err(DeployError::Superseded)),
-            EventKind::Cancelled { generation } => (generation, Err(DeployError::Cancelled)),
-            _ => return,
-        };
-        if let Some(reply) = self.replies.remove(generation) {
-            // Whoever asked may have gone.
-            let _ = reply.send(outcome);
-        }
-    }
-
-    fn now(&self) -> Instant {
-        Instant::after_origin(self.origin.elapsed())
-    }
-}
-
-async fn sleep_until(origin: tokio::time::Instant, at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(origin + at.since_origin()).await,
-        None => std::future::pending().await,
     }
 }
 

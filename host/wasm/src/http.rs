@@ -115,6 +115,30 @@ pub(crate) struct Outgoing {
     pub(crate) count_sent: Box<dyn Fn(usize) + Send + Sync>,
 }
 
+impl Outgoing {
+    /// Whether it may be tried.
+    pub(crate) fn is_granted(&self) -> bool {
+        let target = Target::of(self.request.uri());
+        target.is_ok_and(|target| target.is_granted(&self.grant, self.request.method().as_str()))
+    }
+
+    /// Reads its body, and answers in the place of whom it asks.
+    pub(crate) async fn answered(
+        self,
+        status: u16,
+    ) -> Result<(http::Response<WasiBody>, Connection), Error> {
+        let body = self.request.into_body();
+        let bytes_max = self.grant.request_bytes;
+        let body = Bounded::request(body, bytes_max, self.deadline, Box::new(|_| {}));
+        body.collect().await?;
+        let empty = http_body_util::Empty::new().map_err(|never| match never {});
+        let mut answer = http::Response::new(empty.boxed_unsync());
+        *answer.status_mut() =
+            http::StatusCode::from_u16(status).map_err(|_| Error::HttpProtocolError)?;
+        Ok((answer, Box::new(std::future::ready(Ok(())))))
+    }
+}
+
 impl HttpClient {
     /// A client without connections.
     pub fn new(config: HttpConfig) -> Arc<Self> {

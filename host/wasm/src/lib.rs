@@ -28,6 +28,7 @@ mod event;
 mod failure;
 mod grants;
 mod http;
+mod http_tap;
 mod imports;
 mod instance;
 mod instance_pool;
@@ -60,6 +61,7 @@ pub use grants::{
     ProducerMode, is_public,
 };
 pub use http::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig, ResolveFuture, Resolver};
+pub use http_tap::{HttpTap, HttpTapped};
 pub use imports::pull_consumer::{PULL_MESSAGES_MAX, QUESTIONS_MAX};
 pub use key_value::{
     BucketKey, KEY_BYTES_MAX, KEYS_PER_PAGE, KeyValueError, KeyValueFuture, KeyValueStore,

@@ -12,6 +12,7 @@ use crate::event::{Event, Observer};
 use crate::failure;
 use crate::grants::Grants;
 use crate::http::{HttpClient, HttpConfig};
+use crate::http_tap::HttpTap;
 use crate::key_value::KeyValueStore;
 use crate::limits::Limits;
 use crate::rate::Rate;
@@ -42,6 +43,8 @@ pub struct PluginConfig {
     pub secrets: Secrets,
     /// Sends its requests; its tenant's.
     pub http: Arc<HttpClient>,
+    /// Watches its requests; `None`: they are sent, and nobody looks.
+    pub http_tap: Option<Arc<dyn HttpTap>>,
     /// Keeps its buckets; its tenant's. `None`: there are none.
     pub key_value: Option<Arc<dyn KeyValueStore>>,
     /// Calls, and so instances, at once.
@@ -92,6 +95,7 @@ impl PluginConfig {
             settings: Vec::new(),
             secrets: Secrets::default(),
             http: HttpClient::new(HttpConfig::default()),
+            http_tap: None,
             key_value: None,
             consume_thread_max: 20,
             is_held: IsHeld::never(),

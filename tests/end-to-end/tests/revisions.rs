@@ -367,3 +367,57 @@ fn canary_that_fails_one_message_of_a_hundred_is_aborted_and_a_good_one_promoted
     let error = folder.refused(&arguments);
     assert!(error.contains("without --canary"), "{error}");
 }
+
+#[test]
+fn canary_that_is_slow_or_wants_dead_letters_is_aborted() {
+    let broker = EmbeddedBroker::start();
+    let more = format!("[consume]\nconsume_message_batch_max_size = 1\n{ALL_LINES}");
+    let folder =
+        HostFolder::new(broker.namesrv_addr(), "").with_plugin("ledger", &path("ledger"), &more);
+    let mut host = start(&folder);
+    let other = path("trap_on");
+    let other = other.to_str().expect("UTF-8");
+    let trial = ["--canary", "50%", "--canary-time", "1h", "--canary-sample"];
+    let canary = |sample: &str| {
+        let mut arguments = vec!["deploy", "ledger", other, "--again"];
+        arguments.extend(trial);
+        arguments.push(sample);
+        folder.printed(&arguments);
+    };
+    // Five of a hundred are slow: in the old revision they are like all others.
+    canary("300");
+    broker.send(
+        "ledger",
+        (0..1000).map(|number| match number % 20 {
+            7 => format!("slow{number}"),
+            _ => format!("good{number}"),
+        }),
+    );
+    let aborted = host.wait_for_line("canary is aborted", BOUND);
+    assert!(
+        aborted.contains("99 of 100 messages take up to"),
+        "{aborted}"
+    );
+    assert_eq!(number(&folder), Some(1));
+    let kept = folder.printed(&["plugins", "ledger"]);
+    assert!(kept.contains("refused: 99 of 100"), "{kept}");
+
+    let before = host.lines().len();
+    canary("100");
+    // Which of them are the canary's depends on their ids.
+    broker.send("ledger", (0..20).map(|number| format!("dead{number}")));
+    eventually("the end of the canary", BOUND, || {
+        let lines = host.lines().split_off(before);
+        let mut lines = lines.iter();
+        lines
+            .any(|line| line.contains("canary is aborted") && line.contains("dead letters"))
+            .then_some(())
+    });
+    // The revision that serves had them all, each as its first attempt.
+    eventually("every one of them", BOUND, || {
+        let deliveries = host.deliveries();
+        let dead = deliveries.iter().filter(|one| one.body.starts_with("dead"));
+        (dead.count() == 20).then_some(())
+    });
+    assert!(host.deliveries().iter().all(|one| one.reconsume_times == 0));
+}

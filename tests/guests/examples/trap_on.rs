@@ -1,10 +1,13 @@
-//! Traps on a batch that has a message whose body starts with "trap"; else everything is
-//! done.
+//! Traps on a batch that has a message whose body starts with "trap", takes 30 ms for each
+//! whose body starts with "slow", and wants those that start with "dead" among the dead
+//! letters; else everything is done.
 
 wit_bindgen::generate!({ path: "../../wit", world: "concurrent-listener", generate_all });
 
-use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message};
+use exports::mqlet::listener::concurrent::{BatchContext, ConsumeStatus, Guest, Message, Outcome};
 use guests::bytes;
+use std::time::Duration;
+
 struct Listener;
 
 impl Guest for Listener {
@@ -19,7 +22,17 @@ impl Guest for Listener {
                 .any(|message| bytes!(data, message.body).starts_with(b"trap")),
             "a message told this guest to trap"
         );
-        Ok(ConsumeStatus::ConsumeSuccess(None))
+        let outcomes = messages.iter().map(|message| {
+            let body = bytes!(data, message.body);
+            if body.starts_with(b"slow") {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            match body.starts_with(b"dead") {
+                true => Outcome::DeadLetter("as it was told".to_owned()),
+                false => Outcome::Done,
+            }
+        });
+        Ok(ConsumeStatus::Each(outcomes.collect()))
     }
 }
 

@@ -10,7 +10,7 @@ use super::plugins::shown;
 use crate::cli::{self, ControlArguments, GlobalArguments};
 use crate::control::client::ControlClient;
 use crate::control::plugin_answers::{
-    CanaryRequest, ChangeRequest, DeployRequest, PluginAnswer, RollbackRequest,
+    CanaryRequest, ChangeRequest, DeployRequest, PluginAnswer, RollbackRequest, ShadowRequest,
 };
 use crate::exit::{self, Exit};
 use crate::output::Output;
@@ -48,13 +48,20 @@ What was deployed so serves until the plugin's manifest (or the component it nam
 
 With --canary the new revision first gets a share of the messages, by their keys (in order:
 of the queues). What it fails is given to the old one at once. After --canary-time it is
-promoted by itself if it had enough messages, and aborted as soon as it fails more than
---canary-failures of those that the old one finishes.
+promoted by itself if it had enough messages, and aborted as soon as it does worse than the
+old one in the same time by more than --canary-failures, --canary-dead-letters,
+--canary-broken or --canary-slower allow.
+
+With --shadow the new revision gets copies of the requests (or of a share of them), beside
+the old one and without holding it up. What it does outside is written down and not done;
+mqlet shadow shows what it did otherwise. It ends after --shadow-time, or by mqlet abort;
+mqlet promote loads it anew, to serve.
 
 Examples:
   mqlet deploy hello target/hello-2.wasm
   mqlet deploy hello staging/hello/plugin.toml --expect 3
   mqlet deploy hello hello-2.wasm --canary 10% --canary-time 5m
+  mqlet deploy hello hello-2.wasm --shadow
   mqlet deploy hello oci://ghcr.io/shop/hello:1.2
   mqlet deploy hello 'https://example.com/hello-2.wasm#sha256=…'"
 )]
@@ -79,6 +86,21 @@ pub(crate) struct DeployArguments {
     /// Messages that it may fail and the old one finish
     #[arg(long, value_name = "SHARE", value_parser = per_mille, default_value = "0.5%", requires = "canary")]
     pub(crate) canary_failures: u16,
+    /// Messages that it may want among the dead letters and the old one not
+    #[arg(long, value_name = "SHARE", value_parser = per_mille, default_value = "0%", requires = "canary")]
+    pub(crate) canary_dead_letters: u16,
+    /// Calls that may trap, break a limit or run out of time, beyond those of the old one
+    #[arg(long, value_name = "SHARE", value_parser = per_mille, default_value = "5%", requires = "canary")]
+    pub(crate) canary_broken: u16,
+    /// How much longer 99 of 100 messages may take than in the old one
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "100%", requires = "canary")]
+    pub(crate) canary_slower: u32,
+    /// Give it copies of the requests first, or of this share of them
+    #[arg(long, value_name = "SHARE", value_parser = per_mille, num_args = 0..=1, require_equals = true, default_missing_value = "100%", conflicts_with = "canary")]
+    pub(crate) shadow: Option<u16>,
+    /// How long it gets them
+    #[arg(long, value_name = "TIME", value_parser = cli::duration, default_value = "10m", requires = "shadow")]
+    pub(crate) shadow_time: Duration,
 }
 
 /// Let an older revision of a plugin serve again
@@ -110,7 +132,8 @@ pub(crate) struct RollbackArguments {
 #[command(
     after_help = exit::HELP,
     long_about = "\
-Ends the trial of a canary: it serves from the next batch on.
+Ends the trial of a canary: it serves from the next batch on. A shadow is loaded anew, since
+what it was loaded with does nothing outside, and serves then.
 
 Examples:
   mqlet promote hello"
@@ -126,7 +149,7 @@ pub(crate) struct PromoteArguments {
     after_help = exit::HELP,
     long_about = "\
 Ends the trial of a canary: the revision that serves has all messages again. No message
-loses an attempt.
+loses an attempt. A shadow gets no more copies.
 
 Examples:
   mqlet abort hello"
@@ -183,11 +206,18 @@ pub(crate) fn deploy(
         manifest: None,
         expect: of.expect,
         again: arguments.again,
+        shadow: arguments.shadow.map(|share_per_mille| ShadowRequest {
+            share_per_mille,
+            length_ms: millis(arguments.shadow_time),
+        }),
         canary: arguments.canary.map(|share_per_mille| CanaryRequest {
             share_per_mille,
-            length_ms: u64::try_from(arguments.canary_time.as_millis()).unwrap_or(u64::MAX),
+            length_ms: millis(arguments.canary_time),
             sample_min: arguments.canary_sample,
             worse_per_mille_max: arguments.canary_failures,
+            dead_per_mille_max: Some(arguments.canary_dead_letters),
+            broken_per_mille_max: Some(arguments.canary_broken),
+            slower_percent_max: Some(arguments.canary_slower),
         }),
     };
     ask(global, of, "/v1/deploy", &request, output)
@@ -281,6 +311,16 @@ fn per_mille(text: &str) -> Result<u16, String> {
         (0..=100, 0..=9) => Ok(whole * 10 + tenths),
         _ => Err(wrong()),
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `100%`, or more.
+fn percent(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').and_then(|text| text.parse().ok());
+    number.ok_or_else(|| "write it as 100%".to_owned())
 }
 
 #[cfg(test)]

@@ -129,6 +129,20 @@ pub(super) fn shown(plugin: &PluginAnswer) -> String {
             canary.failed,
             canary.worse
         ));
+        let ms = |time: Option<f64>| time.map_or("-".to_owned(), |ms| format!("{ms:.2} ms"));
+        lines.push(format!(
+            "canary: {} dead letters that the other does not want, {} broken calls, p99 {} (the other: {})",
+            canary.dead,
+            canary.broken,
+            ms(canary.p99_ms),
+            ms(canary.p99_serving_ms)
+        ));
+    }
+    if let Some(number) = plugin.shadow {
+        lines.push(format!(
+            "shadow: revision {number} gets copies; mqlet shadow {} shows what it found",
+            plugin.plugin
+        ));
     }
     if let Some(failure) = &plugin.failure {
         lines.push(format!("the newest deployment does not serve: {failure}"));

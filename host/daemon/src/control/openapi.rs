@@ -18,6 +18,7 @@ use super::plugin_answers::{
     ChangeRequest, DeployRequest, HistoryAnswer, HistoryRequest, PluginAnswer, PluginsAnswer,
     RollbackRequest, UploadAnswer,
 };
+use super::shadow_answers::{ShadowAnswer, ShadowOf};
 
 type Describe = fn(&mut SchemaGenerator) -> Schema;
 
@@ -132,6 +133,12 @@ pub(super) const ROUTES: &[Route] = &[
         body: Body::Component,
         answer: of::<UploadAnswer>,
     },
+    post(
+        "/v1/shadow",
+        "What a shadow did otherwise",
+        of::<ShadowOf>,
+        of::<ShadowAnswer>,
+    ),
     post(
         "/v1/rollback",
         "Let an older revision serve again",

@@ -27,6 +27,17 @@ pub(crate) struct DeployRequest {
     pub(crate) again: bool,
     #[serde(default)]
     pub(crate) canary: Option<CanaryRequest>,
+    #[serde(default)]
+    pub(crate) shadow: Option<ShadowRequest>,
+}
+
+/// How a shadow is run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShadowRequest {
+    /// Of the requests, in a thousand; 1 to 1000.
+    pub(crate) share_per_mille: u16,
+    pub(crate) length_ms: u64,
 }
 
 /// How a canary is tried.
@@ -40,6 +51,15 @@ pub(crate) struct CanaryRequest {
     pub(crate) sample_min: u64,
     /// Messages that it failed and the other revision finished, in a thousand.
     pub(crate) worse_per_mille_max: u16,
+    /// Messages that it wanted among the dead letters and the other did not, in a thousand.
+    #[serde(default)]
+    pub(crate) dead_per_mille_max: Option<u16>,
+    /// Calls that broke, in a thousand, beyond those of the other revision.
+    #[serde(default)]
+    pub(crate) broken_per_mille_max: Option<u16>,
+    /// By how much longer 99 of a hundred messages take, in a hundred.
+    #[serde(default)]
+    pub(crate) slower_percent_max: Option<u32>,
 }
 
 /// Which revision is to serve again.
@@ -126,6 +146,9 @@ pub(crate) struct PluginAnswer {
     /// The step that runs.
     pub(crate) step: Option<String>,
     pub(crate) canary: Option<CanaryAnswer>,
+    /// Number of the revision that gets copies.
+    #[serde(default)]
+    pub(crate) shadow: Option<u64>,
     /// Revisions that still have calls, besides.
     pub(crate) draining: usize,
     /// Why the newest deployment does not serve.
@@ -155,6 +178,18 @@ pub(crate) struct CanaryAnswer {
     pub(crate) failed: u64,
     /// Of those, the ones that the other revision finished.
     pub(crate) worse: u64,
+    /// Messages that it wanted among the dead letters and the other did not.
+    #[serde(default)]
+    pub(crate) dead: u64,
+    /// Its calls that trapped, broke a limit or ran out of time.
+    #[serde(default)]
+    pub(crate) broken: u64,
+    /// Of a hundred messages 99 took no longer.
+    #[serde(default)]
+    pub(crate) p99_ms: Option<f64>,
+    /// The same of the revision that serves, in the same time.
+    #[serde(default)]
+    pub(crate) p99_serving_ms: Option<f64>,
 }
 
 /// A revision that is kept.

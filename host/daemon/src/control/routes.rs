@@ -3,6 +3,7 @@
 mod failures;
 mod plugins;
 mod seek;
+mod shadow;
 mod upload;
 mod usage;
 
@@ -54,6 +55,7 @@ pub(super) async fn answer(request: &Request, asker: &str, directory: &Directory
         ("POST", "/v1/deploy") => plugins::deploy(request, asker, directory).await,
         ("POST", "/v1/upload") => upload::upload(request, directory).await,
         ("POST", "/v1/history") => upload::history(request, directory).await,
+        ("POST", "/v1/shadow") => shadow::shadow(request, directory),
         ("POST", "/v1/rollback") => plugins::rollback(request, asker, directory).await,
         ("POST", "/v1/change") => plugins::change(request, asker, directory).await,
         ("POST", "/v1/remove") => plugins::remove(request, asker, directory).await,

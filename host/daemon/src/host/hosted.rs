@@ -11,7 +11,7 @@ use driver::DriverError;
 use plugin_lifecycle::event::Step;
 use plugin_lifecycle::{
     CanaryPlan, Change, Deploy, DeployError, DeployOutcome, Deployed, Digest, EventKind, Manifest,
-    OnFetched, Plugin, RevisionId, preflight,
+    OnFetched, Plugin, RevisionId, ShadowPlan, preflight,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{info, warn};
@@ -64,6 +64,17 @@ pub(crate) struct DeployHow {
     pub(crate) though_refused: bool,
     /// On trial first.
     pub(crate) canary: Option<CanaryPlan>,
+    /// With copies first.
+    pub(crate) shadow: Option<ShadowPlan>,
+}
+
+impl DeployHow {
+    /// As it was asked for before, whatever became of it since.
+    const AGAIN: Self = Self {
+        though_refused: true,
+        canary: None,
+        shadow: None,
+    };
 }
 
 /// See the module.
@@ -293,15 +304,7 @@ impl Hosted {
         if is_pinned && let Some((number, Ok(kept))) = &kept {
             info!(target: "mqlet", plugin = self.name(), "plugin \"{}\" serves revision {number}, which a command has put in the place of its manifest", self.name());
             let by = "restart";
-            self.apply(
-                kept.clone(),
-                by,
-                DeployHow {
-                    though_refused: true,
-                    canary: None,
-                },
-            )
-            .await?;
+            self.apply(kept.clone(), by, DeployHow::AGAIN).await?;
             return Ok(());
         }
         // What came over a network once is here: a start needs no server, and a tag leads
@@ -326,11 +329,7 @@ impl Hosted {
             return Err(error);
         };
         warn!(target: "mqlet", tenant = %self.tenant_name(), plugin = self.name(), "plugin \"{}\" serves revision {number}, as before the start; its manifest does not work: {error:#}", self.name());
-        let how = DeployHow {
-            though_refused: true,
-            canary: None,
-        };
-        let again = self.apply(kept, "restart", how).await;
+        let again = self.apply(kept, "restart", DeployHow::AGAIN).await;
         again.map(|_| ()).map_err(|_| error)
     }
 
@@ -420,11 +419,7 @@ impl Hosted {
                 };
             }
             None => {
-                let how = DeployHow {
-                    though_refused: true,
-                    canary: None,
-                };
-                self.apply(manifest, by, how).await?;
+                self.apply(manifest, by, DeployHow::AGAIN).await?;
             }
         }
         self.pin(by, false).await?;
@@ -454,8 +449,13 @@ impl Hosted {
     /// # Errors
     /// There is nothing like that.
     pub(crate) async fn change(&self, change: Change, by: &str) -> Result<(), RefusedChange> {
+        if change == Change::Promote
+            && let Some((_, shadow)) = self.plugin.status().shadow
+        {
+            return self.promote_shadow(shadow, by).await;
+        }
         let nothing = match change {
-            Change::Promote | Change::Abort => "has no canary",
+            Change::Promote | Change::Abort => "has no canary and no shadow",
             Change::Cancel => "has nothing on its way",
         };
         let changed = self.plugin.change(change, by.into()).await;
@@ -466,6 +466,21 @@ impl Hosted {
                 self.name()
             ))),
         }
+    }
+
+    /// What a shadow was loaded with does nothing outside: the same revision is loaded anew.
+    async fn promote_shadow(&self, shadow: RevisionId, by: &str) -> Result<(), RefusedChange> {
+        let kept = {
+            let book = self.book();
+            let number = book.number_of(shadow);
+            number.and_then(|number| book.numbered(number)).cloned()
+        };
+        let kept = kept.ok_or_else(|| {
+            RefusedChange::Unknown(format!("revision {shadow} is not kept; deploy it again"))
+        })?;
+        let manifest = self.runs(&self.manifest(), &kept)?;
+        self.apply(manifest, by, DeployHow::AGAIN).await?;
+        self.pin(by, false).await
     }
 
     pub(super) async fn pin_removed(&self, by: &str) -> Result<(), RefusedChange> {
@@ -568,13 +583,13 @@ impl Hosted {
         how: DeployHow,
     ) -> anyhow::Result<Deployed> {
         let before = self.group.lock().await.clone();
-        if how.canary.is_some()
+        if (how.canary.is_some() || how.shadow.is_some())
             && let Some(now) = &before
         {
             // There is one group, and it may be the other revision's for ever.
             anyhow::ensure!(
                 now.kind() == manifest.kind() && of_group(now) == of_group(&manifest),
-                "its kind, [[subscription]], [consume] or another key of its group is not as it is now, and a canary shares the group with what serves: deploy it without --canary, or change the group first"
+                "its kind, [[subscription]], [consume] or another key of its group is not as it is now, and a canary or a shadow shares the group with what serves: deploy it without --canary or --shadow, or change the group first"
             );
         }
         // What the group has now is not for a listener of another kind.
@@ -623,6 +638,7 @@ impl Hosted {
         let deploy = Deploy {
             though_refused: how.though_refused,
             canary: how.canary,
+            shadow: how.shadow,
             anew: is_made_otherwise,
             is_of_another_kind: group.is_some_and(|group| group.kind() != manifest.kind()),
             on_fetched: Some(self.keeper(&manifest, by, how, &told)),

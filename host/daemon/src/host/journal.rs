@@ -156,6 +156,8 @@ fn is_kept(kind: &EventKind) -> bool {
             | EventKind::RolledBack { .. }
             | EventKind::CanaryStarted { .. }
             | EventKind::CanaryAborted { .. }
+            | EventKind::ShadowStarted { .. }
+            | EventKind::ShadowEnded { .. }
     )
 }
 
@@ -251,6 +253,13 @@ fn entry(tenant: &str, event: &Event, hosted: Option<&Hosted>) -> Option<Entry> 
             ..of("rolled-back", *to)
         },
         EventKind::CanaryStarted { revision, .. } => of("canary-started", *revision),
+        EventKind::ShadowStarted { revision, .. } => of("shadow-started", *revision),
+        EventKind::ShadowEnded {
+            revision, reason, ..
+        } => Entry {
+            reason: Some(reason.clone()),
+            ..of("shadow-ended", *revision)
+        },
         EventKind::CanaryAborted {
             revision, reason, ..
         } => Entry {

@@ -1,13 +1,22 @@
 //! A revision on trial: it has a share of the calls beside what serves, for a time, and
-//! then either all of them or none.
+//! then either all of them or none; or it has copies of them, for a time, and then none.
 
 use std::time::Duration;
 
 use protocol::Instant;
 
-use super::{Action, Lifecycle};
+use super::{Action, Lifecycle, PlantedBug};
 use crate::event::{EventKind, Generation};
 use crate::revision::RevisionId;
+
+/// How a revision is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrialKind {
+    /// With a share of the calls.
+    Canary,
+    /// With copies of them.
+    Shadow,
+}
 
 /// What its owner makes of a canary when its time is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +36,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub(super) struct Canary {
     pub(super) generation: Generation,
+    pub(super) kind: TrialKind,
     revision: RevisionId,
     length: Duration,
     /// When it is judged; `None` while its verdict is awaited.
@@ -49,7 +59,7 @@ impl Lifecycle {
         let Some(canary) = self
             .canary
             .as_mut()
-            .filter(|canary| canary.generation == generation)
+            .filter(|one| one.generation == generation && one.kind == TrialKind::Canary)
         else {
             return;
         };
@@ -66,7 +76,10 @@ impl Lifecycle {
 
     /// Gives the canary all calls; false when there is none.
     pub fn promote(&mut self, now: Instant) -> bool {
-        let Some(canary) = self.canary.take() else {
+        let Some(canary) = self
+            .canary
+            .take_if(|canary| canary.kind == TrialKind::Canary)
+        else {
             return false;
         };
         let generation = canary.generation;
@@ -75,18 +88,30 @@ impl Lifecycle {
         true
     }
 
-    /// Gives all calls to what serves; false when there is no canary.
+    /// Gives all calls to what serves, and copies none; false when nothing is on trial.
     pub fn abort_canary(&mut self, reason: String, now: Instant) -> bool {
         let Some(canary) = self.canary.take() else {
             return false;
         };
         let (generation, revision) = canary.named();
-        self.actions.push_back(Action::EndCanary { generation });
-        self.event(EventKind::CanaryAborted {
-            generation,
-            revision,
-            reason,
-        });
+        match canary.kind {
+            TrialKind::Canary => {
+                self.actions.push_back(Action::EndCanary { generation });
+                self.event(EventKind::CanaryAborted {
+                    generation,
+                    revision,
+                    reason,
+                });
+            }
+            TrialKind::Shadow => {
+                self.actions.push_back(Action::EndShadow { generation });
+                self.event(EventKind::ShadowEnded {
+                    generation,
+                    revision,
+                    reason,
+                });
+            }
+        }
         self.drain(generation, now + self.config.drain_timeout);
         true
     }
@@ -100,15 +125,22 @@ impl Lifecycle {
         self.abort_canary(reason, now)
     }
 
-    pub(super) fn is_canary(&self, generation: Generation) -> bool {
-        let canary = self.canary.as_ref();
-        canary.is_some_and(|canary| canary.generation == generation)
+    /// What is tried in this way.
+    pub(super) fn on_trial(&self, kind: TrialKind) -> Option<(Generation, RevisionId)> {
+        let trial = self.canary.as_ref().filter(|trial| trial.kind == kind);
+        trial.map(Canary::named)
     }
 
-    pub(super) fn start_canary(
+    pub(super) fn is_canary(&self, generation: Generation) -> bool {
+        let canary = self.on_trial(TrialKind::Canary);
+        canary.is_some_and(|(canary, _)| canary == generation)
+    }
+
+    pub(super) fn start_trial(
         &mut self,
         generation: Generation,
         revision: RevisionId,
+        kind: TrialKind,
         length: Duration,
         now: Instant,
     ) {
@@ -116,20 +148,36 @@ impl Lifecycle {
         self.last_failure = None;
         self.canary = Some(Canary {
             generation,
+            kind,
             revision,
             length,
             due: Some(now + length),
         });
-        self.actions.push_back(Action::StartCanary { generation });
-        self.event(EventKind::CanaryStarted {
-            generation,
-            revision,
-        });
+        match kind {
+            TrialKind::Canary => {
+                self.actions.push_back(Action::StartCanary { generation });
+                self.event(EventKind::CanaryStarted {
+                    generation,
+                    revision,
+                });
+            }
+            TrialKind::Shadow => {
+                self.actions.push_back(Action::StartShadow { generation });
+                self.event(EventKind::ShadowStarted {
+                    generation,
+                    revision,
+                });
+            }
+        }
     }
 
     /// Something newer is ready to take its place.
     pub(super) fn end_canary_for(&mut self, newer: Generation, now: Instant) {
-        self.abort_canary(format!("{newer} took its place"), now);
+        if !self.has(PlantedBug::TrialOutlivesSwitch) {
+            self.abort_canary(format!("{newer} took its place"), now);
+        } else if let Some(canary) = self.canary.take() {
+            self.drain(canary.generation, now + self.config.drain_timeout);
+        }
     }
 
     pub(super) fn judge_in_time(&mut self, now: Instant) {
@@ -138,7 +186,12 @@ impl Lifecycle {
         {
             canary.due = None;
             let generation = canary.generation;
-            self.actions.push_back(Action::Judge { generation });
+            match canary.kind {
+                TrialKind::Canary => self.actions.push_back(Action::Judge { generation }),
+                TrialKind::Shadow => {
+                    self.abort_canary("its time is over".to_owned(), now);
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Transcripts: lines of input (`> …`) and, below each, what the machine answered.
 //! `UPDATE_EXPECT=1 cargo test` writes the answers again; review the difference.
 //!
-//! Inputs: `deploy [again|another-kind|canary SECONDS]` · `rollback rN` · `tripped gN` · `promote` ·
+//! Inputs: `deploy [again|another-kind|canary SECONDS|shadow SECONDS]` · `rollback rN` · `tripped gN` · `promote` ·
 //! `abort` · `cancel` · `verdict gN prolong|promote|abort` · `window SECONDS` (first) · `done STEP gN [rN]` · `failed STEP gN REASON` · `drained gN` ·
 //! `stop SECONDS` · `at SECONDS` (time passes; the timeout is handled when it is due).
 
@@ -47,17 +47,29 @@ fn random_histories_keep_the_invariants() {
         let mut alive = BTreeSet::new();
         let mut serving: Option<Generation> = None;
         let mut on_trial: Option<Generation> = None;
+        // What does nothing outside, and what gets copies.
+        let mut sealed = BTreeSet::new();
+        let mut shadow: Option<Generation> = None;
         for _ in 0..200 {
             match draw(14) {
                 0..=2 => {
-                    let canary = (draw(3) == 0).then_some(Duration::from_secs(20));
+                    let kind = match draw(2) {
+                        0 => TrialKind::Canary,
+                        _ => TrialKind::Shadow,
+                    };
+                    let trial = (draw(3) == 0).then_some((kind, Duration::from_secs(20)));
                     let wanted = Wanted {
                         though_refused: draw(4) == 0,
                         anew: draw(4) == 0,
                         is_of_another_kind: draw(8) == 0,
-                        canary,
+                        trial,
                     };
-                    machine.deploy(wanted, now);
+                    let generation = machine.deploy(wanted, now);
+                    sealed.extend(
+                        trial
+                            .filter(|(kind, _)| *kind == TrialKind::Shadow)
+                            .map(|_| generation),
+                    );
                 }
                 3..=7 => {
                     if let Some((generation, step)) = performing.take() {
@@ -111,23 +123,35 @@ fn random_histories_keep_the_invariants() {
                     }
                     Action::Revive { generation, from } => {
                         assert!(alive.contains(&from), "{from} is gone, seed {seed}");
+                        assert!(!sealed.contains(&from), "a shadow revived, seed {seed}");
                         alive.insert(generation);
                     }
                     Action::Switch { to } => {
                         assert!(alive.contains(&to), "{to} serves cold, seed {seed}");
+                        assert!(!sealed.contains(&to), "a shadow serves, seed {seed}");
                         assert!(serving < Some(to), "{to} came late, seed {seed}");
                         serving = Some(to);
                     }
                     Action::StartCanary { generation } => {
                         assert!(alive.contains(&generation), "cold canary, seed {seed}");
+                        assert!(!sealed.contains(&generation), "a shadow has calls");
                         assert_eq!(on_trial.replace(generation), None, "one canary");
                     }
                     Action::EndCanary { generation } => {
                         assert_eq!(on_trial.take(), Some(generation));
                     }
+                    Action::StartShadow { generation } => {
+                        assert!(alive.contains(&generation), "cold shadow, seed {seed}");
+                        assert!(sealed.contains(&generation), "copies with effects");
+                        assert_eq!(shadow.replace(generation), None, "one shadow");
+                    }
+                    Action::EndShadow { generation } => {
+                        assert_eq!(shadow.take(), Some(generation));
+                    }
                     Action::Drop { generation } => {
                         alive.remove(&generation);
-                        let has_calls = serving == Some(generation)
+                        let has_calls = shadow == Some(generation)
+                            || serving == Some(generation)
                             || on_trial == Some(generation)
                             || machine.draining.contains_key(&generation);
                         assert!(!has_calls, "{generation} dropped in a call, seed {seed}");
@@ -142,6 +166,8 @@ fn random_histories_keep_the_invariants() {
             let status = machine.status();
             assert_eq!(status.active.map(|(generation, _)| generation), serving);
             assert_eq!(status.canary.map(|(generation, _)| generation), on_trial);
+            assert_eq!(status.shadow.map(|(generation, _)| generation), shadow);
+            assert!(on_trial.is_none() || shadow.is_none(), "one trial");
             assert!(status.warm.len() <= WARM_MAX);
             let draining = machine.draining.values();
             assert!(draining.filter(|deadline| deadline.is_some()).count() <= DRAINING_MAX);
@@ -222,10 +248,14 @@ impl Transcript {
                 };
                 self.machine.deploy(wanted, self.now);
             }
-            ["deploy", "canary", seconds] => {
-                let canary = Some(Duration::from_secs(seconds.parse().expect("seconds")));
+            ["deploy", kind @ ("canary" | "shadow"), seconds] => {
+                let kind = match kind {
+                    "canary" => TrialKind::Canary,
+                    _ => TrialKind::Shadow,
+                };
+                let length = Duration::from_secs(seconds.parse().expect("seconds"));
                 let wanted = Wanted {
-                    canary,
+                    trial: Some((kind, length)),
                     ..Wanted::default()
                 };
                 self.machine.deploy(wanted, self.now);
@@ -323,6 +353,8 @@ impl Transcript {
                 Action::Revive { generation, from } => format!("  revive {generation} from {from}"),
                 Action::StartCanary { generation } => format!("  canary {generation}"),
                 Action::EndCanary { generation } => format!("  no canary {generation}"),
+                Action::StartShadow { generation } => format!("  shadow {generation}"),
+                Action::EndShadow { generation } => format!("  no shadow {generation}"),
                 Action::Judge { generation } => format!("  judge {generation}"),
             });
         }
@@ -361,6 +393,12 @@ impl Transcript {
                 EventKind::CanaryAborted {
                     generation, reason, ..
                 } => Some(format!("{generation} aborted: {reason}")),
+                EventKind::ShadowStarted { generation, .. } => {
+                    Some(format!("{generation} gets copies"))
+                }
+                EventKind::ShadowEnded {
+                    generation, reason, ..
+                } => Some(format!("{generation} gets no more copies: {reason}")),
                 EventKind::RolledBack { reason, .. } => Some(format!("taken back: {reason}")),
                 EventKind::KeptWarm { generation } => Some(format!("{generation} warm")),
                 EventKind::Draining { generation } => Some(format!("{generation} draining")),

@@ -1,9 +1,11 @@
 //! What was replaced and is kept, so that it can serve again without a step: asked for by
 //! hand, or because its successor makes trouble.
 
+use std::time::Duration;
+
 use protocol::Instant;
 
-use super::{Action, Lifecycle, REFUSED_MAX};
+use super::{Action, Lifecycle, PlantedBug, REFUSED_MAX};
 use crate::event::{EventKind, Generation};
 use crate::revision::RevisionId;
 
@@ -30,7 +32,9 @@ impl Lifecycle {
         let Some(from) = self.warm_of(to) else {
             return false;
         };
-        self.refuse(revision, reason.clone());
+        if !self.has(PlantedBug::ForgetRefusals) {
+            self.refuse(revision, reason.clone());
+        }
         self.event(EventKind::RolledBack {
             revision,
             to,
@@ -114,7 +118,13 @@ impl Lifecycle {
     }
 
     fn cool(&mut self, generation: Generation) {
-        self.warm.remove(&generation);
+        if self.has(PlantedBug::ReviveWhatIsGone) {
+            if let Some((_, until)) = self.warm.get_mut(&generation) {
+                *until = Instant::ORIGIN + Duration::MAX / 2;
+            }
+        } else {
+            self.warm.remove(&generation);
+        }
         if !self.draining.contains_key(&generation) {
             self.forget(generation);
         }

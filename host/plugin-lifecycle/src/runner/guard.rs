@@ -1,5 +1,6 @@
 //! Watches the calls of a deployment, so that trouble which began with a switch can take
-//! it back: many of its last calls trap, break a limit or run out of time.
+//! it back: many of its last calls trap, break a limit or run out of time. What they came
+//! to is written down, too.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use tokio::sync::mpsc;
 use wasm::Event;
 
 use crate::event::Generation;
+use crate::slot::CallRecord;
 
 /// Calls that are looked at.
 const LAST_CALLS: usize = 20;
@@ -37,20 +39,25 @@ impl LastCalls {
     }
 }
 
-/// Passes every event on, and tells of trouble.
+/// Passes every event on, writes calls down and tells of trouble.
 pub(super) fn watch(
     observer: wasm::Observer,
     generation: Generation,
+    record: Arc<CallRecord>,
     troubles: mpsc::Sender<Trouble>,
 ) -> wasm::Observer {
     let calls = Arc::new(Mutex::new(LastCalls::default()));
     Arc::new(move |event| {
         observer(event);
         let failure = match event {
-            Event::CallFinished(_) => None,
+            Event::CallFinished(report) => {
+                record.finished(report.messages, report.wall);
+                None
+            }
             // A failed batch was counted when it failed.
-            Event::CallFailed(record) if !record.isolated && record.message_queue.is_some() => {
-                Some(record)
+            Event::CallFailed(failed) if !failed.isolated && failed.message_queue.is_some() => {
+                record.broke();
+                Some(failed)
             }
             _ => return,
         };
@@ -58,10 +65,10 @@ pub(super) fn watch(
             let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
             calls.ended(failure.is_some())
         };
-        if is_trouble && let Some(record) = failure {
+        if is_trouble && let Some(failed) = failure {
             let reason = format!(
                 "its calls keep failing, the last one in {}: {}",
-                record.phase, record.kind
+                failed.phase, failed.kind
             );
             let _ = troubles.try_send((generation, reason));
         }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use consumer::publish::MessageProducer;
 use tokio::sync::OwnedSemaphorePermit;
 use wasm::{
-    Artefact, CheckedComponent, ComponentListener, IsHeld, ListenerKind, LoadError, PluginConfig,
+    Artefact, CheckedComponent, ComponentListener, HttpTap, IsHeld, KeyValueStore, ListenerKind,
+    LoadError, PluginConfig,
 };
 
 use crate::artifact::Artifact;
@@ -17,6 +19,7 @@ use crate::preflight;
 use crate::problem::{Problem, Problems};
 use crate::revision::RevisionId;
 use crate::runner::{OnFetched, RunnerConfig, tell};
+use crate::shadow::ports::{self, Doing};
 use crate::signature::SignatureMode;
 use crate::source::{Fetched, beside_file};
 
@@ -41,6 +44,8 @@ pub(super) struct Loading {
     pub(super) manifest: Arc<Manifest>,
     /// Hears of the bytes.
     pub(super) on_fetched: Option<OnFetched>,
+    /// Whether what it does outside is done.
+    pub(super) doing: Doing,
     /// Hears what happens in the calls of this deployment.
     pub(super) wasm_observer: wasm::Observer,
     /// Hears that its breaker tripped.
@@ -53,6 +58,24 @@ pub(super) struct Compiled {
     code: Artefact,
     key: CacheKey,
     is_cached: bool,
+}
+
+/// What a plugin reaches the outside by.
+struct Ports {
+    producer: Arc<dyn MessageProducer>,
+    key_value: Option<Arc<dyn KeyValueStore>>,
+    http: Arc<dyn HttpTap>,
+}
+
+impl Ports {
+    fn new(doing: Doing, config: &RunnerConfig) -> Self {
+        let key_value = config.reach.key_value.clone();
+        Self {
+            producer: ports::producer(doing, Arc::clone(&config.producer)),
+            key_value: key_value.map(|real| ports::store(doing, real)),
+            http: ports::http(doing),
+        }
+    }
 }
 
 /// What the steps before brought, for the next one.
@@ -75,13 +98,14 @@ pub(super) async fn perform(
     let Loading {
         manifest,
         on_fetched,
+        doing,
         wasm_observer,
         trouble,
     } = loading;
     match step {
         Step::Fetch => fetch(manifest, on_fetched, config).await,
         Step::Verify => verify(&manifest, wanted(material.artifact)?, config).await,
-        Step::Check => check(manifest, wanted(material.artifact)?, config).await,
+        Step::Check => check(manifest, wanted(material.artifact)?, doing, config).await,
         Step::Compile => {
             let revision = wanted(material.artifact)?.digest;
             let component = wanted(material.component)?;
@@ -89,7 +113,10 @@ pub(super) async fn perform(
             let compiled = compile(&manifest, &component, key, config).await?;
             Ok(Loaded::Compiled(compiled))
         }
-        Step::WarmUp => warm_up(&manifest, material, wasm_observer, trouble, config).await,
+        Step::WarmUp => {
+            let ports = Ports::new(doing, config);
+            warm_up(&manifest, material, wasm_observer, trouble, ports, config).await
+        }
     }
 }
 
@@ -179,6 +206,7 @@ async fn verify(
 async fn check(
     manifest: Arc<Manifest>,
     artifact: Artifact,
+    doing: Doing,
     config: &RunnerConfig,
 ) -> Result<Loaded, String> {
     let ceiling = config.reach.ceiling.clone();
@@ -189,6 +217,9 @@ async fn check(
         }
         let checked = preflight::check_component(&manifest, artifact).map_err(lines)?;
         let (component, listener) = checked;
+        if doing == Doing::Sealed && listener == ListenerKind::ScheduledPull {
+            return Err("a pull task decides by itself what it pulls, so there is nothing that its shadow could get a copy of; try it as a canary".to_owned());
+        }
         Ok(Loaded::Checked {
             component,
             listener,
@@ -253,6 +284,7 @@ async fn warm_up(
     material: Material,
     wasm_observer: wasm::Observer,
     trouble: Box<dyn Fn(String) + Send + Sync>,
+    ports: Ports,
     config: &RunnerConfig,
 ) -> Result<Loaded, String> {
     let compiled = wanted(material.compiled)?;
@@ -274,7 +306,8 @@ async fn warm_up(
         settings: manifest.settings().to_vec(),
         secrets,
         http: Arc::clone(&config.reach.http),
-        key_value: config.reach.key_value.clone(),
+        http_tap: Some(ports.http),
+        key_value: ports.key_value,
         consume_thread_max: manifest.group_config().consume_thread_max(),
         is_held: {
             let breaker = Arc::clone(&breaker);
@@ -282,20 +315,11 @@ async fn warm_up(
         },
     };
     let load = |code: Artefact| {
-        let plugin = plugin.clone();
+        let (plugin, producer) = (plugin.clone(), Arc::clone(&ports.producer));
         let observer = breaker.watching(Arc::clone(&wasm_observer));
         // Loaded once, however many plugins name the component.
         let code = code.of_component(digest);
-        async move {
-            ComponentListener::load(
-                &config.engine,
-                &code,
-                plugin,
-                Arc::clone(&config.producer),
-                observer,
-            )
-            .await
-        }
+        async move { ComponentListener::load(&config.engine, &code, plugin, producer, observer).await }
     };
     let mut loaded = load(compiled.code).await;
     if compiled.is_cached && matches!(loaded, Err(LoadError::Artefact { .. })) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Deployment, Ending, Runner};
+use super::task::{Deployment, Ending, Runner};
 use crate::event::{EventKind, Generation, Step, SwitchReport};
 use crate::revision::{Digest, RevisionId};
 use crate::runner::load::Material;
@@ -142,8 +142,9 @@ impl Runner {
         };
         let listener = Arc::new(listener.again());
         let port = Arc::<wasm::ComponentListener>::clone(&listener);
-        let mut again =
-            Serving::new(generation, port).with_properties(serving.properties().to_vec());
+        let mut again = Serving::new(generation, port)
+            .with_properties(serving.properties().to_vec())
+            .with_record(Arc::clone(&warm.record));
         if let Some(breaker) = serving.breaker() {
             again = again.with_breaker(Arc::clone(breaker));
         }
@@ -152,9 +153,11 @@ impl Runner {
             on_fetched: None,
             by: by.into(),
             canary: None,
+            shadow: None,
             material: Material::default(),
             component: warm.component,
             loaded_by: warm.loaded_by,
+            record: Arc::clone(&warm.record),
             serving: Some((Arc::new(again), listener)),
             load_permit: None,
         };

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use consumer::listener::{
     CancelSignal, ConcurrentlyStatus, ConsumeMode, ConsumeRequest, ConsumeResult, MessageOutcome,
@@ -21,59 +20,37 @@ use protocol::MessageQueue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use super::{Call, Serving};
+use super::guards::{self, CanaryPlan, TrialCounts};
+use super::record::CallSums;
+use super::serving::{Call, Serving};
 use crate::lifecycle::Verdict;
-
-/// How a revision is tried.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct CanaryPlan {
-    /// Of the keys, or of the queues, in a thousand; 1 to 999.
-    pub per_mille: u16,
-    /// After so long it is judged.
-    pub length: Duration,
-    /// Less is no evidence for it: messages, or runs of a pull task.
-    pub sample_min: u64,
-    /// More is evidence against it: messages that it failed and the other revision
-    /// finished, in a thousand of its messages.
-    pub worse_per_mille_max: u16,
-}
-
-impl Default for CanaryPlan {
-    fn default() -> Self {
-        Self {
-            per_mille: 100,
-            length: Duration::from_secs(60),
-            sample_min: 500,
-            worse_per_mille_max: 5,
-        }
-    }
-}
-
-/// What was seen so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TrialCounts {
-    /// Messages (runs of a pull task) that the canary had.
-    pub sample: u64,
-    /// Those that it did not finish.
-    pub failed: u64,
-    /// Those of them that the other revision finished, and what it failed in order.
-    pub worse: u64,
-}
 
 /// One canary, beside what serves.
 pub(crate) struct Trial {
     pub(super) serving: Arc<Serving>,
     plan: CanaryPlan,
     counts: Mutex<TrialCounts>,
+    /// The calls of both before it began.
+    tried_before: CallSums,
+    stable: Arc<Serving>,
+    stable_before: CallSums,
     given_back: Mutex<BTreeSet<MessageQueue>>,
     /// One place: more evidence says the same.
     failed: mpsc::Sender<()>,
 }
 
 impl Trial {
-    pub(crate) fn new(serving: Arc<Serving>, plan: CanaryPlan, failed: mpsc::Sender<()>) -> Self {
+    pub(crate) fn new(
+        serving: Arc<Serving>,
+        stable: Arc<Serving>,
+        plan: CanaryPlan,
+        failed: mpsc::Sender<()>,
+    ) -> Self {
         Self {
+            tried_before: serving.record().sums(),
+            stable_before: stable.record().sums(),
             serving,
+            stable,
             plan,
             counts: Mutex::default(),
             given_back: Mutex::default(),
@@ -82,16 +59,21 @@ impl Trial {
     }
 
     pub(crate) fn counts(&self) -> TrialCounts {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tried, stable) = self.sums();
+        TrialCounts {
+            broken: tried.broken(),
+            p99: tried.p99(),
+            p99_serving: stable.p99(),
+            ..counts
+        }
     }
 
     /// When its time is over.
     pub(crate) fn verdict(&self) -> Verdict {
-        let counts = self.counts();
-        if self.is_worse(counts) {
-            return Verdict::Abort {
-                reason: self.evidence(),
-            };
+        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = self.against(&counts) {
+            return Verdict::Abort { reason };
         }
         match counts.sample >= self.plan.sample_min {
             true => Verdict::Promote,
@@ -99,29 +81,25 @@ impl Trial {
         }
     }
 
-    /// For people.
-    pub(crate) fn evidence(&self) -> String {
-        let counts = self.counts();
-        format!(
-            "of {} messages it failed {}, and {} of those are the revision's own fault",
-            counts.sample, counts.failed, counts.worse
-        )
+    fn against(&self, counts: &TrialCounts) -> Option<String> {
+        let (tried, stable) = self.sums();
+        guards::against(&self.plan, counts, &tried, &stable)
     }
 
-    fn is_worse(&self, counts: TrialCounts) -> bool {
-        let of = counts.sample.max(self.plan.sample_min);
-        counts.worse.saturating_mul(1000) > of.saturating_mul(self.plan.worse_per_mille_max.into())
+    /// The calls of both since it began.
+    fn sums(&self) -> (CallSums, CallSums) {
+        let tried = self.serving.record().sums().since(&self.tried_before);
+        let stable = self.stable.record().sums().since(&self.stable_before);
+        (tried, stable)
     }
 
-    fn count(&self, sample: u64, failed: u64, worse: u64) {
+    fn count(&self, seen: TrialCounts) {
         let counts = {
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.sample += sample;
-            counts.failed += failed;
-            counts.worse += worse;
+            counts.add(seen);
             *counts
         };
-        if self.is_worse(counts) {
+        if self.against(&counts).is_some() {
             let _ = self.failed.try_send(());
         }
     }
@@ -219,6 +197,11 @@ async fn concurrently(
         .copied()
         .filter(|place| outcomes[*place] != MessageOutcome::NotFinished)
         .collect();
+    let wanted_dead: Vec<usize> = failed
+        .iter()
+        .copied()
+        .filter(|place| matches!(outcomes[*place], MessageOutcome::DeadLetter { .. }))
+        .collect();
     if !unfinished.is_empty() {
         let again = part(&stable.0, request, &unfinished, cancel).await;
         put(&mut outcomes, &unfinished, again);
@@ -227,11 +210,15 @@ async fn concurrently(
         .iter()
         .filter(|place| outcomes[**place] == MessageOutcome::Done)
         .count();
-    trial.count(
-        (share.len() - cut) as u64,
-        failed.len() as u64,
-        worse as u64,
-    );
+    let is_dead = |place: &usize| matches!(outcomes[*place], MessageOutcome::DeadLetter { .. });
+    let dead = wanted_dead.iter().filter(|place| !is_dead(place)).count();
+    trial.count(TrialCounts {
+        sample: (share.len() - cut) as u64,
+        failed: failed.len() as u64,
+        worse: worse as u64,
+        dead: dead as u64,
+        ..TrialCounts::default()
+    });
     match outcomes.iter().all(|one| *one == MessageOutcome::Done) {
         true => ConcurrentlyStatus::ConsumeSuccess { ack_index: None },
         false => ConcurrentlyStatus::Each(outcomes),
@@ -251,7 +238,7 @@ async fn orderly(
         |status: &OrderlyStatus| matches!(status, OrderlyStatus::Success | OrderlyStatus::Commit);
     let answer = match result {
         ConsumeResult::Orderly(status) if is_good(&status) => {
-            trial.count(messages, 0, 0);
+            trial.count(seen(messages, 0));
             return ConsumeResult::Orderly(status);
         }
         ConsumeResult::OrderlyCalls(mut calls) => {
@@ -263,10 +250,10 @@ async fn orderly(
             calls.truncate(good);
             let done: u64 = calls.iter().map(|call| u64::from(call.messages)).sum();
             if is_cut {
-                trial.count(done, 0, 0);
+                trial.count(seen(done, 0));
                 return ConsumeResult::OrderlyCalls(calls);
             }
-            trial.count(done + 1, 1, 1);
+            trial.count(seen(done + 1, 1));
             match calls.is_empty() {
                 true => ConsumeResult::NotFinished,
                 false => ConsumeResult::OrderlyCalls(calls),
@@ -274,13 +261,23 @@ async fn orderly(
         }
         ConsumeResult::NotFinished => return ConsumeResult::NotFinished,
         _ => {
-            trial.count(1, 1, 1);
+            trial.count(seen(1, 1));
             ConsumeResult::NotFinished
         }
     };
     // Before the answer: the next request of the queue is for the other revision.
     trial.give_back(&queue);
     answer
+}
+
+/// What a canary has in a queue of its own it fails by its own fault.
+fn seen(sample: u64, failed: u64) -> TrialCounts {
+    TrialCounts {
+        sample,
+        failed,
+        worse: failed,
+        ..TrialCounts::default()
+    }
 }
 
 /// A run of a pull task on a queue that is tried.
@@ -294,10 +291,10 @@ pub(super) async fn pull_task(
     let queue = request.message_queue.clone();
     let result = tried.0.listener.do_pull_task(request, puller, cancel).await;
     match result {
-        PullTaskResult::NextRun { .. } => trial.count(1, 0, 0),
+        PullTaskResult::NextRun { .. } => trial.count(seen(1, 0)),
         PullTaskResult::NotFinished => {}
         PullTaskResult::Failed { .. } => {
-            trial.count(1, 1, 1);
+            trial.count(seen(1, 1));
             trial.give_back(&queue);
         }
     }

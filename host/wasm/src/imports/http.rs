@@ -11,6 +11,7 @@ use wasmtime_wasi_http::{
 
 use crate::deadline::CallClock;
 use crate::http::{HEAD_BYTES_MAX, Outgoing};
+use crate::http_tap::HttpTapped;
 use crate::plugin::Plugin;
 use crate::store::State;
 
@@ -77,13 +78,23 @@ impl WasiHttpHooks for Hooks {
         let time = self.clock.remaining().mul_f64(0.9);
         let plugin = Arc::clone(&self.plugin);
         let client = Arc::clone(&self.plugin.config.http);
-        Box::new(client.send(Outgoing {
+        let outgoing = Outgoing {
             plugin: plugin.name(),
             grant,
             request,
             deadline: Instant::now() + time,
             options: options.unwrap_or_default(),
             count_sent: Box::new(move |bytes| plugin.add_bytes_out(bytes)),
-        }))
+        };
+        if let Some(tap) = &self.plugin.config.http_tap
+            && outgoing.is_granted()
+        {
+            let request = &outgoing.request;
+            match tap.asks(request.method().as_str(), &request.uri().to_string()) {
+                HttpTapped::Send => {}
+                HttpTapped::Answer(status) => return Box::new(outgoing.answered(status)),
+            }
+        }
+        Box::new(client.send(outgoing))
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use plugin_lifecycle::manifest::folder;
 use plugin_lifecycle::problem::Fault;
 use plugin_lifecycle::source::Source;
-use plugin_lifecycle::{CanaryPlan, Change, DeployOutcome, Manifest, Problems};
+use plugin_lifecycle::{CanaryPlan, Change, DeployOutcome, Manifest, Problems, ShadowPlan};
 
 use super::{Refusal, body};
 use crate::control::directory::Directory;
 use crate::control::http::{Answer, Request};
 use crate::control::plugin_answers::{
     CanaryAnswer, CanaryRequest, ChangeRequest, DeployRequest, PluginAnswer, PluginsAnswer,
-    RevisionAnswer, RollbackRequest, StepAnswer,
+    RevisionAnswer, RollbackRequest, ShadowRequest, StepAnswer,
 };
 use crate::host::{DeployHow, Host, Hosted, RefusedChange};
 
@@ -49,7 +49,11 @@ pub(super) async fn deploy(
     let how = DeployHow {
         though_refused: request.again,
         canary: request.canary.map(plan).transpose()?,
+        shadow: request.shadow.map(shadow_plan).transpose()?,
     };
+    if how.canary.is_some() && how.shadow.is_some() {
+        return Err(Refusal::new(400, "a canary or a shadow, not both at once"));
+    }
     let host = host(directory)?;
     let (number, hosted) = host.plugin(&request.plugin, request.tenant.as_deref())?;
     let permit = hosted.expect(request.expect).await?;
@@ -76,7 +80,7 @@ pub(super) async fn deploy(
     let deployed = deployed
         .await
         .map_err(|error| Refusal::new(500, format!("the deployment ended early: {error}")))??;
-    if deployed.outcome == DeployOutcome::OnTrial && how.canary.is_none() {
+    if deployed.outcome == DeployOutcome::OnTrial && how.canary.is_none() && how.shadow.is_none() {
         return Err(Refusal::new(
             409,
             "this revision is on trial already; mqlet promote or mqlet abort ends that",
@@ -214,19 +218,50 @@ fn plan(request: CanaryRequest) -> Result<CanaryPlan, Refusal> {
     let length = Duration::from_millis(request.length_ms);
     let is_good = (1..1000).contains(&request.share_per_mille)
         && (Duration::from_secs(1)..=CANARY_LENGTH_MAX).contains(&length)
-        && request.worse_per_mille_max <= 1000;
+        && request.worse_per_mille_max <= 1000
+        && request.dead_per_mille_max.is_none_or(|dead| dead <= 1000)
+        && request
+            .broken_per_mille_max
+            .is_none_or(|broken| broken <= 1000);
     if !is_good {
         return Err(Refusal::new(
             400,
-            "a canary has 1 to 999 thousandths, for 1 s to 7 days, and at most 1000 thousandths of failures",
+            "a canary has 1 to 999 thousandths, for 1 s to 7 days, and at most 1000 thousandths of failures, dead letters and broken calls",
         ));
     }
+    let default = CanaryPlan::default();
+    let or = |asked: Option<u16>, default: u16| asked.unwrap_or(default);
     Ok(CanaryPlan {
         per_mille: request.share_per_mille,
         length,
         sample_min: request.sample_min,
         worse_per_mille_max: request.worse_per_mille_max,
+        dead_per_mille_max: or(request.dead_per_mille_max, default.dead_per_mille_max),
+        broken_per_mille_max: or(request.broken_per_mille_max, default.broken_per_mille_max),
+        slower_percent_max: request
+            .slower_percent_max
+            .unwrap_or(default.slower_percent_max),
     })
+}
+
+fn shadow_plan(request: ShadowRequest) -> Result<ShadowPlan, Refusal> {
+    let length = Duration::from_millis(request.length_ms);
+    let is_good = (1..=1000).contains(&request.share_per_mille)
+        && (Duration::from_secs(1)..=CANARY_LENGTH_MAX).contains(&length);
+    if !is_good {
+        return Err(Refusal::new(
+            400,
+            "a shadow has 1 to 1000 thousandths, for 1 s to 7 days",
+        ));
+    }
+    Ok(ShadowPlan {
+        per_mille: request.share_per_mille,
+        length,
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 fn plugin(hosted: &Hosted) -> PluginAnswer {
@@ -274,7 +309,7 @@ fn plugin(hosted: &Hosted) -> PluginAnswer {
             .iter()
             .map(|(step, took)| StepAnswer {
                 step: step.to_string(),
-                ms: took.as_secs_f64() * 1e3,
+                ms: millis(*took),
             })
             .collect(),
         step: status.next.map(|(_, step)| step.to_string()),
@@ -284,7 +319,12 @@ fn plugin(hosted: &Hosted) -> PluginAnswer {
             sample: counts.sample,
             failed: counts.failed,
             worse: counts.worse,
+            dead: counts.dead,
+            broken: counts.broken,
+            p99_ms: counts.p99.map(millis),
+            p99_serving_ms: counts.p99_serving.map(millis),
         }),
+        shadow: status.shadow.and_then(|(_, revision)| number(revision)),
         draining: status.draining.len(),
         failure: status
             .last_failure

@@ -51,6 +51,14 @@ pub(in crate::telemetry) fn event(tenant: &Arc<str>, event: &Event) {
         } => {
             warn!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": the canary is aborted: {reason}");
         }
+        EventKind::ShadowStarted { revision, .. } => {
+            info!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": revision {revision} gets copies, as a shadow");
+        }
+        EventKind::ShadowEnded {
+            revision, reason, ..
+        } => {
+            info!(target: "plugin", %tenant, %plugin, %revision, "plugin \"{plugin}\": the shadow gets no more copies: {reason}; mqlet shadow {plugin} shows what it found");
+        }
         EventKind::RolledBack {
             revision,
             to,
