@@ -1,7 +1,7 @@
 //! The loop: what is due next happens, everybody concerned is drained, and so on, until
 //! the faults are over and everything has settled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::invariants::Violation;
 use crate::ledger::{GroupLedger, Ledger, Place, Sent};
 use crate::member::Member;
 use crate::network::{Connection, Server};
+use crate::plugins::{PluginCall, Plugins};
 use crate::pull_tasks::TaskLedger;
 use crate::recovery::Recovery;
 use crate::setup::{broker, group_configs};
@@ -172,6 +173,10 @@ pub(crate) struct Cluster {
     pub(crate) has_tasks: bool,
     pub(crate) tasks: TaskLedger,
     pub(crate) swaps: Swaps,
+    /// `None`: listeners that are always there.
+    pub(crate) plugins: Option<Box<dyn Plugins>>,
+    /// Calls that plugins have ended, until that has happened.
+    pub(crate) killed: BTreeSet<PluginCall>,
     pub(crate) handover: HandOver,
     /// How often an answer was damaged at a place, by group.
     pub(crate) damaged: BTreeMap<(String, Place), Damage>,
@@ -232,6 +237,8 @@ impl Cluster {
             has_tasks,
             tasks: TaskLedger::default(),
             swaps: Swaps::default(),
+            plugins: None,
+            killed: BTreeSet::new(),
             handover: HandOver::default(),
             damaged: BTreeMap::new(),
             config_seed,
@@ -321,13 +328,16 @@ impl Cluster {
                 ran = true;
             }
         }
+        ran |= self.plugin_timers();
         if !ran {
+            let plugins = self.plugins.as_ref().and_then(|one| one.poll_timeout());
             let brokers = self.brokers.iter().filter_map(|node| {
                 let at = node.broker.poll_timeout()?;
                 Some(at.max(node.away_until))
             });
             let members = (0..self.members.len()).filter_map(|member| self.timeout_of(member));
-            let next = brokers.chain(members).chain(self.agenda.next()).min();
+            let next = brokers.chain(members).chain(self.agenda.next());
+            let next = next.chain(plugins).min();
             self.now = next
                 .unwrap_or(self.now + Duration::from_secs(1))
                 .max(self.now);

@@ -352,6 +352,9 @@ impl Cluster {
     pub(crate) fn heal(&mut self) {
         self.history.add(self.now, || "HEALED".to_owned());
         self.healed = true;
+        if let Some(plugins) = &mut self.plugins {
+            plugins.healed();
+        }
         self.weather.clear();
         self.partitions.clear();
         self.heal_disks();

@@ -391,6 +391,8 @@ impl Cluster {
         reasons.extend(self.members_that_do_not_stop());
         reasons.extend(self.unsettled_broadcast());
         reasons.extend(self.unsettled_tasks());
+        let plugins = self.plugins.iter();
+        reasons.extend(plugins.flat_map(|plugins| plugins.unsettled()));
         reasons
     }
 

@@ -9,7 +9,8 @@
 //! Reading order: `cluster` (the loop), `setup`, `member` (one process), `network`, `servers`,
 //! `faults`, `spoiled` and `swaps` (what goes wrong or changes), `workload`; `in_order`,
 //! `broadcast`, `pull_tasks` and `assigned` (groups of other kinds); then `ledger`,
-//! `invariants`, `recovery` and `handover`; `batch` runs many seeds.
+//! `invariants`, `recovery` and `handover`; `batch` runs many seeds; `plugins` for who brings
+//! his own.
 
 mod assigned;
 pub mod batch;
@@ -25,6 +26,7 @@ mod invariants;
 mod ledger;
 mod member;
 mod network;
+mod plugins;
 mod pull_tasks;
 mod recovery;
 mod resets;
@@ -37,6 +39,7 @@ mod workload;
 
 pub use history::History;
 pub use invariants::Violation;
+pub use plugins::{Answered, PluginCall, Plugins};
 
 use consumer::testing::PlantedBug;
 
@@ -125,4 +128,18 @@ pub fn run(
     history: &History,
 ) -> Result<Summary, Box<Violation>> {
     cluster::Cluster::new(seed, bug, history.clone()).run()
+}
+
+/// As [`run`], with plugins in the place of listeners that are always there.
+///
+/// # Errors
+/// What did not hold.
+pub fn run_with(
+    seed: u64,
+    plugins: Box<dyn Plugins>,
+    history: &History,
+) -> Result<Summary, Box<Violation>> {
+    let mut cluster = cluster::Cluster::new(seed, None, history.clone());
+    cluster.plugins = Some(plugins);
+    cluster.run()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consumer::event::Event;
-use consumer::listener::{ConsumeRequest, ConsumeRequestId};
+use consumer::listener::{ConsumeRequest, ConsumeRequestId, ConsumeResult};
 use consumer::{Client, ClientConfig, Expect, GroupId, Request, RequestId};
 use embedded_broker::ConnectionId;
 use protocol::{Address, Instant, MessageQueue};
@@ -17,6 +17,7 @@ use crate::holds::Held;
 use crate::in_order;
 use crate::ledger::id_of;
 use crate::network::Server;
+use crate::plugins::{Answered, PluginCall};
 use crate::pull_tasks::Guests;
 use crate::resets::Obeyed;
 use crate::workload::{self, Outcome};
@@ -248,6 +249,11 @@ impl Cluster {
         this.given_back.clear();
         this.locks.clear();
         this.guests = Guests::default();
+        self.killed.retain(|call| call.member != member);
+        if let Some(plugins) = &mut self.plugins {
+            plugins.crashed(member);
+        }
+        let this = &mut self.members[member];
         let connections: Vec<ConnectionId> = this.connections.values().copied().collect();
         this.connections.clear();
         for id in connections {
@@ -382,10 +388,17 @@ impl Cluster {
         this.calls.insert(id, (request, number));
         self.agenda
             .at(self.now + time, Due::CallEnds { member, id });
+        self.plugin_begins(PluginCall { member, id }, &group, &queue);
     }
 
     /// A listener answers.
     pub(crate) fn end_call(&mut self, member: usize, id: ConsumeRequestId) {
+        let call = PluginCall { member, id };
+        if !self.members[member].calls.contains_key(&id)
+            || self.plugin_answers(call) == Answered::Lost
+        {
+            return;
+        }
         let Some((request, number)) = self.members[member].calls.remove(&id) else {
             return;
         };
@@ -395,6 +408,10 @@ impl Cluster {
             request.message_queue.clone(),
         );
         let (result, outcomes) = match self.auto_commit_of(&key.0) {
+            _ if self.killed.remove(&call) => {
+                let returned = vec![Outcome::Returned; request.len()];
+                (ConsumeResult::NotFinished, returned)
+            }
             None => workload::result(request.len(), mood, &mut self.random),
             Some(auto_commit) => {
                 let assignment = self.members[member].assignments.get(&key);
