@@ -1,14 +1,12 @@
-//! Deployments while something is gone: the disk is full, or no broker is there. What serves,
-//! serves on, and what a later start finds is the old revision or the new one.
+//! Deployments while the broker answers nobody.
 
 use std::fs;
 use std::process::Command;
 
-use end_to_end::embedded_broker::{BOUND, EmbeddedBroker, free_address};
+use end_to_end::embedded_broker::{BOUND, EmbeddedBroker};
 use end_to_end::eventually::eventually;
 use end_to_end::host_folder::HostFolder;
 use end_to_end::host_process::HostProcess;
-use end_to_end::workspace;
 use guest_artifacts::path;
 
 const ALL_LINES: &str = "[limits]\nlog_lines_per_second = 1000000\nlog_bytes_per_call = \"1MiB\"";
@@ -25,18 +23,6 @@ fn manifest(folder: &HostFolder, setting: &str) -> String {
     file.to_str().expect("UTF-8").to_owned()
 }
 
-/// A host none of whose files may grow beyond this. Pipes and sockets may.
-fn run_on_a_full_disk(folder: &HostFolder, blocks_of_512: u32) -> HostProcess {
-    // Whoever ignores the signal gets an error from the write, as of a disk that is full.
-    let script = format!("trap '' XFSZ; ulimit -f {blocks_of_512}; exec \"$0\" run mqlet.toml");
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).arg(workspace::mqlet());
-    command
-        .env("XDG_CACHE_HOME", folder.path().join("cache"))
-        .current_dir(folder.path());
-    HostProcess::spawn(&mut command)
-}
-
 fn wait_for_bodies(host: &HostProcess, wanted: &[String]) {
     eventually("every message", BOUND, || {
         let seen = host.deliveries();
@@ -50,49 +36,16 @@ fn bodies(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn full_disk_stops_nothing_and_a_later_start_finds_one_of_the_revisions() {
-    let broker = EmbeddedBroker::start();
-    // Nothing can be written; a book and no ledger of a few lines; all but components.
-    for blocks in [0, 4, 64] {
-        let folder = ledger(broker.namesrv_addr());
-        let mut host = run_on_a_full_disk(&folder, blocks);
-        host.wait_for_line("serving 1 plugin", BOUND);
-        for round in 0..4 {
-            let file = manifest(&folder, &format!("{round}"));
-            let text = folder.printed(&["deploy", "ledger", &file]);
-            assert!(
-                text.contains("serves revision"),
-                "{blocks}, {round}: {text}"
-            );
-            let sent = bodies(&format!("full{blocks}-{round}"));
-            broker.send("ledger", &sent);
-            wait_for_bodies(&host, &sent);
-        }
-        let lines = host.lines();
-        let told = |part: &str| lines.iter().any(|line| line.contains(part));
-        assert!(told("is not kept"), "{blocks}: somebody is told");
-        host.kill();
-
-        let mut host = folder.run(&[]);
-        host.wait_for_line("serving 1 plugin", BOUND);
-        let sent = bodies(&format!("room{blocks}"));
-        broker.send("ledger", &sent);
-        wait_for_bodies(&host, &sent);
-        folder.printed(&["history", "--verify"]);
-    }
-}
-
-#[test]
 fn deployment_without_a_broker_serves_when_there_is_one_again() {
-    let address = free_address();
-    let mut broker = EmbeddedBroker::start_at(&address);
-    let folder = ledger(&address);
+    let broker = EmbeddedBroker::start();
+    let folder = ledger(broker.namesrv_addr());
     let mut host = folder.run(&[]);
     host.wait_for_line("serving 1 plugin", BOUND);
     let sent = bodies("before");
     broker.send("ledger", &sent);
     wait_for_bodies(&host, &sent);
-    broker.process.kill();
+    // It answers nobody, and has everything when it does again.
+    signal(&broker.process, "-STOP");
 
     let file = manifest(&folder, "two");
     let text = folder.printed(&["deploy", "ledger", &file]);
@@ -101,7 +54,7 @@ fn deployment_without_a_broker_serves_when_there_is_one_again() {
     assert!(text.contains("serves revision 1"), "{text}");
     folder.printed(&["rollback", "ledger", "--to", "2"]);
 
-    let broker = EmbeddedBroker::start_at(&address);
+    signal(&broker.process, "-CONT");
     let sent = bodies("after");
     broker.send("ledger", &sent);
     wait_for_bodies(&host, &sent);
@@ -110,4 +63,11 @@ fn deployment_without_a_broker_serves_when_there_is_one_again() {
     host.interrupt();
     assert_eq!(host.wait(BOUND).code(), Some(0));
     folder.printed(&["history", "--verify"]);
+}
+
+fn signal(process: &HostProcess, signal: &str) {
+    let status = Command::new("kill")
+        .args([signal, &process.id().to_string()])
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "{signal}");
 }

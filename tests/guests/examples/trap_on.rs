@@ -1,4 +1,4 @@
-//! Traps on a batch that has a message whose body starts with "trap", takes 30 ms for each
+//! Traps on a batch that has a message whose body starts with "trap", takes 300 ms for each
 //! whose body starts with "slow", and wants those that start with "dead" among the dead
 //! letters; else everything is done.
 
@@ -25,7 +25,7 @@ impl Guest for Listener {
         let outcomes = messages.iter().map(|message| {
             let body = bytes!(data, message.body);
             if body.starts_with(b"slow") {
-                std::thread::sleep(Duration::from_millis(30));
+                std::thread::sleep(Duration::from_millis(300));
             }
             match body.starts_with(b"dead") {
                 true => Outcome::DeadLetter("as it was told".to_owned()),
