@@ -84,16 +84,17 @@ pub(super) fn against(
     serving: &CallSums,
 ) -> Option<String> {
     let of = counts.sample.max(plan.sample_min);
-    if is_more(counts.worse, of, plan.worse_per_mille_max.into()) {
-        return Some(format!(
-            "of {} messages it failed {}, and {} of those are the revision's own fault",
-            counts.sample, counts.failed, counts.worse
-        ));
-    }
+    // Before what it failed: a dead letter is that, too.
     if is_more(counts.dead, of, plan.dead_per_mille_max.into()) {
         return Some(format!(
             "of {} messages it would have made {} dead letters that the revision that serves did not",
             counts.sample, counts.dead
+        ));
+    }
+    if is_more(counts.worse, of, plan.worse_per_mille_max.into()) {
+        return Some(format!(
+            "of {} messages it failed {}, and {} of those are the revision's own fault",
+            counts.sample, counts.failed, counts.worse
         ));
     }
     let usual = per_mille(serving.broken(), serving.calls());
