@@ -148,7 +148,7 @@ impl Plugin {
         self.look_for_old_calls(now);
         let is_tried = match call.in_order {
             // Whole queues.
-            true => call.queue.queue_id % 2 == 0,
+            true => call.queue.queue_id.is_multiple_of(2),
             false => self.random.bool(),
         };
         let taker = self.on_trial.filter(|_| is_tried).or(self.serving);

@@ -55,7 +55,6 @@ impl Lifecycle {
 
 #[cfg(not(feature = "testing"))]
 impl Lifecycle {
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(super) fn has(&self, _: PlantedBug) -> bool {
         false
     }

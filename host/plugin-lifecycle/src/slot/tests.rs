@@ -1,3 +1,5 @@
+//! Calls, switches and the end of draining, with a listener that answers when it is told to.
+
 use std::sync::Mutex;
 use std::time::Duration;
 
