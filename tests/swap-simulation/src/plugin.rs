@@ -223,6 +223,7 @@ impl Plugin {
                 let wanted = Wanted {
                     though_refused: self.random.u32(0..6) == 0,
                     anew: self.random.u32(0..4) == 0,
+                    is_of_another_kind: false,
                     trial: is_tried.then_some((kind, length)),
                 };
                 let generation = self.machine.deploy(wanted, now);
