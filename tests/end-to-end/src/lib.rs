@@ -15,6 +15,6 @@ pub mod hostile_proxy;
 pub mod ledger;
 pub mod remoting_frame;
 pub mod soak;
-pub mod timer;
 pub mod swapping;
+pub mod timer;
 pub mod workspace;
