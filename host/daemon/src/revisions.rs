@@ -3,6 +3,7 @@
 //! what happened (`ledger`).
 
 pub(crate) mod book;
+pub(crate) mod changes;
 pub(crate) mod components;
 pub(crate) mod ledger;
 pub(crate) mod shared_book;

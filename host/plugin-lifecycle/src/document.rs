@@ -237,6 +237,11 @@ impl<'t> Document<'t> {
 
 /// The value, unless the key's name says that nobody may read it.
 fn not_secret(key: &str, value: Option<String>) -> Option<String> {
+    value.filter(|_| !is_secret(key))
+}
+
+/// Whether a key's name says that nobody may read its value.
+pub(crate) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
-    value.filter(|_| !SECRET_WORDS.iter().any(|word| key.contains(word)))
+    SECRET_WORDS.iter().any(|word| key.contains(word))
 }

@@ -12,6 +12,7 @@
 //! [`value`], [`problem`].
 
 pub mod ceiling;
+pub mod changes;
 pub mod manifest;
 pub mod revision;
 

@@ -16,6 +16,7 @@ use crate::config::{CONFIG_FILE_NAME, Config, overrides};
 use crate::exit::{self, Exit};
 use crate::output::Output;
 use crate::reach;
+use crate::revisions::changes::Changes;
 
 /// Validate configuration, manifests and components; connect to nothing
 #[derive(Args, Debug)]
@@ -24,8 +25,10 @@ use crate::reach;
     long_about = "\
 Validates a configuration file, the manifests it names and their components (are they
 components, which world, which imports, are these granted). Opens no socket and changes
-nothing; of a component that has to be fetched it says so. Lists all problems at once, each with file, key, value and remedy, and ends with 3
-when there is one.
+nothing; of a component that has to be fetched it says so. Lists all problems at once, each
+with file, key, value and remedy, and ends with 3 when there is one. Of each plugin that a
+host has served from here (state_dir), says what changes against the revision that served
+last.
 
 Examples:
   mqlet check                              mqlet.toml and everything it names
@@ -50,9 +53,11 @@ pub(crate) fn execute(
 ) -> anyhow::Result<Exit> {
     let overrides = overrides::collect(global, &arguments.host);
     let alone = |manifest| (None::<Arc<str>>, manifest);
+    let mut state_dir = None;
     let (manifests, mut problems) = match what(&arguments.path) {
         What::Config(file) => {
             let loaded = Config::load(&file, overrides);
+            state_dir = loaded.config.map(|config| config.host.state_dir);
             let manifests = loaded.manifests.into_iter();
             let manifests = manifests.map(|(tenant, manifest)| (Some(tenant), manifest));
             (manifests.collect::<Vec<_>>(), loaded.problems)
@@ -78,7 +83,14 @@ pub(crate) fn execute(
             Ok(found) => {
                 // Read and forgotten: what is missing is found before the plugin is loaded.
                 problems.extend(reach::missing_secrets(manifest));
-                plugins.push(PluginView::new(tenant.as_deref(), manifest, Some(&found)));
+                let place = state_dir.as_deref().zip(tenant.as_deref());
+                let changes = place.and_then(|(state_dir, tenant)| {
+                    Changes::of_checked(state_dir, tenant, manifest, &found)
+                });
+                plugins.push(PluginView {
+                    changes,
+                    ..PluginView::new(tenant.as_deref(), manifest, Some(&found))
+                });
             }
             Err(of_component) => problems.extend(of_component),
         }
@@ -181,6 +193,9 @@ struct PluginView<'a> {
     wants: Vec<String>,
     /// What it is granted, in words.
     grants: Vec<String>,
+    /// Against what serves or served last, when a host has run here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Changes>,
 }
 
 impl<'a> PluginView<'a> {
@@ -209,6 +224,7 @@ impl<'a> PluginView<'a> {
                 found.component.reaches().map(str::to_owned).collect()
             }),
             grants: manifest.grants().words(),
+            changes: None,
         }
     }
 
@@ -241,6 +257,9 @@ impl<'a> PluginView<'a> {
         }
         for grant in &self.grants {
             text.push_str(&format!("\n  it {grant}"));
+        }
+        if let Some(changes) = &self.changes {
+            text.push_str(&format!("\n  {}", changes.text()));
         }
         text
     }

@@ -20,6 +20,7 @@ use super::Store;
 use crate::app::Tenant;
 use crate::control::Directory;
 use crate::revisions::book::{Book, Kept, Pin};
+use crate::revisions::changes::Changes;
 use crate::revisions::components::HeldComponent;
 use crate::revisions::now_ms;
 use crate::revisions::shared_book::SharedBook;
@@ -685,6 +686,7 @@ impl Hosted {
         let components = self.store.components.clone();
         let (book, told) = (self.book.clone(), Arc::clone(told));
         let (manifest, by) = (manifest.clone(), by.to_owned());
+        let tenant = Arc::clone(self.tenant_name());
         Arc::new(move |artifact, revision| {
             // Until it is announced.
             let _held = HeldComponent::new(&components, artifact.digest);
@@ -697,6 +699,7 @@ impl Hosted {
             }
             *told = Told::Announced(revision);
             let mut book = book.lock();
+            tell_changes(&book, &tenant, revision, &manifest, artifact.digest);
             if how.though_refused {
                 book.allow(revision);
             }
@@ -807,6 +810,24 @@ async fn if_whole(kept: Manifest, otherwise: Manifest) -> anyhow::Result<Manifes
         Err(_) => otherwise,
     });
     looked.await.context("a look at a component ended early")
+}
+
+/// What would newly be reached, used and set, before it is.
+fn tell_changes(
+    book: &Book,
+    tenant: &str,
+    to: RevisionId,
+    manifest: &Manifest,
+    component: Digest,
+) {
+    let known = book.number_of(to);
+    if let Some(Changes { revision, changes }) = Changes::against_serving(book, manifest, component)
+        && known != Some(revision)
+        && !changes.is_empty()
+    {
+        let (plugin, changes) = (manifest.name(), changes.join("; "));
+        info!(target: "mqlet", tenant, %plugin, revision = %to, "plugin \"{plugin}\": what changes against revision {revision}: {changes}");
+    }
 }
 
 /// All that a group's configuration says.
