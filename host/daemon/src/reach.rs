@@ -2,70 +2,102 @@
 //! secrets that this process can read.
 
 mod bucket_store;
+mod quota;
+mod redis_buckets;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use plugin_lifecycle::document::Section;
+use plugin_lifecycle::document::{Document, Section};
 use plugin_lifecycle::problem::Fault;
 use plugin_lifecycle::{Ceiling, Manifest, Problem, Reach, ReadSecret, SecretPlace};
-use wasm::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig};
+use wasm::{CONNECTIONS_MAX_DEFAULT, HttpClient, HttpConfig, KeyValueStore};
 
-use bucket_store::{BucketStore, Quota};
+use bucket_store::BucketStore;
+use quota::Quota;
+use redis_buckets::{RedisBuckets, RedisPlace};
+
+use crate::config::connection;
 
 /// A larger file is no secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
-/// How much a tenant's plugins may reach, together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ReachLimits {
+/// What a tenant's plugins may reach, together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReachConfig {
     /// Connections for HTTP at once.
-    pub(crate) http_connections: usize,
+    http_connections: usize,
     /// What all its buckets may keep.
-    pub(crate) buckets: Quota,
+    quota: Quota,
+    /// Where they are; `None`: in a file of this host.
+    redis: Option<RedisPlace>,
 }
 
-impl Default for ReachLimits {
-    fn default() -> Self {
-        Self {
-            http_connections: CONNECTIONS_MAX_DEFAULT,
-            buckets: Quota::default(),
-        }
-    }
-}
-
-/// Reads `http_connections`, `bucket_keys` and `bucket_bytes` of a tenant.
-pub(crate) fn read_limits(tenant: &Section<'_, '_>) -> ReachLimits {
-    let default = ReachLimits::default();
+/// Reads `http_connections`, `bucket_keys`, `bucket_bytes` and `key_value` of a tenant.
+pub(crate) fn read(document: &Document<'_>, tenant: &Section<'_, '_>) -> ReachConfig {
+    let default = Quota::default();
     let connections = tenant.optional("http_connections", |value| value.count(1..=10_000));
     let connections = connections.and_then(|connections| usize::try_from(connections).ok());
-    ReachLimits {
-        http_connections: connections.unwrap_or(default.http_connections),
-        buckets: Quota {
-            keys: tenant.or("bucket_keys", default.buckets.keys, |value| {
+    ReachConfig {
+        http_connections: connections.unwrap_or(CONNECTIONS_MAX_DEFAULT),
+        quota: Quota {
+            keys: tenant.or("bucket_keys", default.keys, |value| {
                 value.count(0..=1_000_000_000)
             }),
-            bytes: tenant.or("bucket_bytes", default.buckets.bytes, |value| {
+            bytes: tenant.or("bucket_bytes", default.bytes, |value| {
                 value.byte_size(0..=1 << 44)
             }),
         },
+        redis: redis(document, tenant),
     }
 }
 
-/// Buckets are kept in a file of this folder, made when the first one is opened.
+fn redis(document: &Document<'_>, tenant: &Section<'_, '_>) -> Option<RedisPlace> {
+    const REMEDY: &str = "write redis://HOST:PORT/DATABASE, and username and password beside it";
+    let section = tenant.section("key_value");
+    let present = section.is_present();
+    let place = match present {
+        true => section.required("redis", "\"redis://10.0.0.1:6379\"", |value| {
+            RedisPlace::parse(value.text()?).map_err(|what| Fault::new(what, REMEDY))
+        }),
+        false => None,
+    };
+    let username = section.optional("username", |value| value.text().map(str::to_owned));
+    let password = section.optional("password", |value| {
+        connection::secret(document, &section, "password", value)
+    });
+    if username.is_some() && !section.has("password") {
+        section.missing(
+            "password",
+            "add password = { env = \"NAME\" }: a user has one",
+        );
+    }
+    section.refuse_unknown();
+    Some(place?.logged_in(username.as_deref(), password.as_deref()))
+}
+
+/// Buckets are in the tenant's Redis, or else in a file of this folder, made when the
+/// first one is opened.
 pub(crate) fn of_tenant(
     folder: &Path,
     tenant: &str,
-    limits: ReachLimits,
+    config: &ReachConfig,
     ceiling: Option<Ceiling>,
 ) -> Reach {
-    let file = folder.join(format!("{tenant}.redb"));
+    let quota = config.quota;
+    let key_value: Arc<dyn KeyValueStore> = match &config.redis {
+        Some(place) => Arc::new(RedisBuckets::new(place.clone(), tenant, quota)),
+        None => Arc::new(BucketStore::in_file(
+            folder.join(format!("{tenant}.redb")),
+            quota,
+        )),
+    };
     Reach {
         http: HttpClient::new(HttpConfig {
-            connections_max: limits.http_connections,
+            connections_max: config.http_connections,
             ..HttpConfig::default()
         }),
-        key_value: Some(Arc::new(BucketStore::in_file(file, limits.buckets))),
+        key_value: Some(key_value),
         read_secret: Some(read_secret()),
         ceiling,
     }

@@ -235,9 +235,16 @@ impl<'t> Document<'t> {
     }
 }
 
-/// The value, unless the key's name says that nobody may read it.
+/// The value, unless the key's name, or a user in a URL, says that nobody may read it.
 fn not_secret(key: &str, value: Option<String>) -> Option<String> {
-    value.filter(|_| !is_secret(key))
+    value.filter(|value| !is_secret(key) && !names_a_user(value))
+}
+
+/// A URL with a user, and perhaps a password, before its host.
+fn names_a_user(value: &str) -> bool {
+    let rest = value.split_once("://").map(|(_, rest)| rest);
+    let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+    authority.is_some_and(|authority| authority.contains('@'))
 }
 
 /// Whether a key's name says that nobody may read its value.

@@ -80,6 +80,17 @@ pub enum Event {
         /// Messages of the call.
         messages: u32,
     },
+    /// The tenant's buckets could not be read or written; the guest was told, too.
+    KeyValueFailed {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// What it had opened.
+        bucket: Arc<str>,
+        /// Why.
+        reason: String,
+    },
     /// The guest returned something that has no meaning; it was put right.
     AnswerCorrected {
         /// The plugin.

@@ -13,6 +13,7 @@ pub mod host_process;
 pub mod hostile_peer;
 pub mod hostile_proxy;
 pub mod ledger;
+pub mod redis_server;
 pub mod remoting_frame;
 pub mod soak;
 pub mod swapping;

@@ -147,7 +147,7 @@ fn credentials(document: &Document<'_>, section: &Section<'_, '_>) -> Option<Cre
 
 /// A secret that is named: a variable, or a file whose last line end does not count. A
 /// variable or flag of our own holds it itself.
-pub(super) fn secret(
+pub(crate) fn secret(
     document: &Document<'_>,
     section: &Section<'_, '_>,
     key: &'static str,

@@ -203,7 +203,7 @@ fn tenant<'d, 't>(
         value.count(1..=u64::from(wasm::WEIGHT_MAX))
     });
     let budgets = budgets::read(section.section("budgets"));
-    let reach = reach::read_limits(&section);
+    let reach = reach::read(document, &section);
     let ceiling = Ceiling::read(name, section.section("grants"));
     let signatures = sources::signatures(document, section.section("signatures"));
     section.not_yet("instance_name", "remove it");

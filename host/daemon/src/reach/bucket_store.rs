@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 use tracing::warn;
 use wasm::{BucketKey, KEYS_PER_PAGE, KeyValueError, KeyValueFuture, KeyValueStore};
 
+use super::quota::Quota;
+
 const VALUES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("values");
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
 const KEYS: &str = "keys";
@@ -23,23 +25,6 @@ const BYTES: &str = "bytes";
 const OPERATIONS_MAX: usize = 4;
 /// What the database holds in memory.
 const CACHE_BYTES: usize = 4 << 20;
-
-/// What a tenant may keep.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Quota {
-    pub(crate) keys: u64,
-    /// Keys and values.
-    pub(crate) bytes: u64,
-}
-
-impl Default for Quota {
-    fn default() -> Self {
-        Self {
-            keys: 1_000_000,
-            bytes: 1 << 30,
-        }
-    }
-}
 
 /// A tenant's buckets; clones share them.
 #[derive(Clone)]

@@ -1,12 +1,17 @@
 //! `wasi:keyvalue`, store and atomics: buckets that the grant names, kept by the tenant's
-//! [`KeyValueStore`](crate::KeyValueStore).
+//! [`KeyValueStore`](crate::KeyValueStore), within the time that the call has left.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::component::Resource;
 
 use crate::bindings::reach::wasi::keyvalue::{atomics, store as wit};
-use crate::key_value::{BucketKey, KEY_BYTES_MAX, KeyValueError, KeyValueStore, VALUE_BYTES_MAX};
+use crate::event::Event;
+use crate::key_value::{
+    BucketKey, KEY_BYTES_MAX, KeyValueError, KeyValueFuture, KeyValueStore, VALUE_BYTES_MAX,
+};
+use crate::plugin::Plugin;
 use crate::store::State;
 
 /// A bucket that was opened.
@@ -66,18 +71,61 @@ impl wit::Host for State {
     }
 }
 
+impl State {
+    /// What the handle stands for, and who waits for it.
+    fn bucket(&self, bucket: &Resource<Bucket>) -> wasmtime::Result<(&Bucket, Waiting)> {
+        let bucket = self.table.get(bucket)?;
+        let waiting = Waiting {
+            // A tenth is left for what the guest makes of an answer that did not come.
+            time: self.clock.remaining().mul_f64(0.9),
+            plugin: Arc::clone(&self.plugin),
+            bucket: Arc::clone(&bucket.name),
+        };
+        Ok((bucket, waiting))
+    }
+}
+
+/// A call that waits for its tenant's store.
+struct Waiting {
+    time: Duration,
+    plugin: Arc<Plugin>,
+    bucket: Arc<str>,
+}
+
+impl Waiting {
+    /// The answer. That there is none is the guest's to handle, and an event.
+    async fn wait_for<T>(self, asked: KeyValueFuture<T>) -> Result<T, wit::Error> {
+        let late = |_| {
+            let reason = "it does not answer in the time that the call has left";
+            Err(KeyValueError::Storage(reason.to_owned()))
+        };
+        let answer = tokio::time::timeout(self.time, asked).await;
+        answer.unwrap_or_else(late).map_err(|error| {
+            if let KeyValueError::Storage(reason) = &error {
+                self.plugin.emit(&Event::KeyValueFailed {
+                    plugin: self.plugin.name(),
+                    revision: self.plugin.revision(),
+                    bucket: self.bucket,
+                    reason: reason.clone(),
+                });
+            }
+            wit::Error::Other(error.to_string())
+        })
+    }
+}
+
 impl wit::HostBucket for State {
     async fn get(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<Option<Vec<u8>>> {
-        let bucket = self.table.get(&bucket)?;
-        let key = match bucket.key(key) {
-            Ok(key) => key,
+        let (bucket, waiting) = self.bucket(&bucket)?;
+        let asked = match bucket.key(key) {
+            Ok(key) => bucket.store.get(key),
             Err(error) => return Ok(Err(error)),
         };
-        Ok(bucket.store.get(key).await.map_err(|error| said(&error)))
+        Ok(waiting.wait_for(asked).await)
     }
 
     async fn set(&mut self, bucket: Resource<Bucket>, key: String, value: Vec<u8>) -> Answer<()> {
-        let bucket = self.table.get(&bucket)?;
+        let (bucket, waiting) = self.bucket(&bucket)?;
         let key = match bucket.key(key) {
             Ok(key) => key,
             Err(error) => return Ok(Err(error)),
@@ -88,20 +136,17 @@ impl wit::HostBucket for State {
                 "the value has {bytes} bytes, more than the {VALUE_BYTES_MAX} allowed"
             ))));
         }
-        Ok(bucket
-            .store
-            .set(key, value)
-            .await
-            .map_err(|error| said(&error)))
+        let asked = bucket.store.set(key, value);
+        Ok(waiting.wait_for(asked).await)
     }
 
     async fn delete(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<()> {
-        let bucket = self.table.get(&bucket)?;
-        let key = match bucket.key(key) {
-            Ok(key) => key,
+        let (bucket, waiting) = self.bucket(&bucket)?;
+        let asked = match bucket.key(key) {
+            Ok(key) => bucket.store.delete(key),
             Err(error) => return Ok(Err(error)),
         };
-        Ok(bucket.store.delete(key).await.map_err(|error| said(&error)))
+        Ok(waiting.wait_for(asked).await)
     }
 
     async fn exists(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<bool> {
@@ -114,7 +159,7 @@ impl wit::HostBucket for State {
         bucket: Resource<Bucket>,
         cursor: Option<u64>,
     ) -> Answer<wit::KeyResponse> {
-        let opened = self.table.get(&bucket)?;
+        let (opened, waiting) = self.bucket(&bucket)?;
         let after = match (cursor, &opened.listing) {
             (None, _) => None,
             (Some(cursor), Some(listing)) if listing.cursor == cursor => Some(listing.last.clone()),
@@ -124,10 +169,10 @@ impl wit::HostBucket for State {
                 ))));
             }
         };
-        let listing = opened.store.keys(Arc::clone(&opened.name), after);
-        let (keys, has_more) = match listing.await {
+        let asked = opened.store.keys(Arc::clone(&opened.name), after);
+        let (keys, has_more) = match waiting.wait_for(asked).await {
             Ok(page) => page,
-            Err(error) => return Ok(Err(said(&error))),
+            Err(error) => return Ok(Err(error)),
         };
         let opened = self.table.get_mut(&bucket)?;
         opened.listing = keys.last().filter(|_| has_more).map(|last| {
@@ -154,19 +199,11 @@ impl atomics::Host for State {
         key: String,
         delta: u64,
     ) -> Answer<u64> {
-        let bucket = self.table.get(&bucket)?;
-        let key = match bucket.key(key) {
-            Ok(key) => key,
+        let (bucket, waiting) = self.bucket(&bucket)?;
+        let asked = match bucket.key(key) {
+            Ok(key) => bucket.store.increment(key, delta),
             Err(error) => return Ok(Err(error)),
         };
-        Ok(bucket
-            .store
-            .increment(key, delta)
-            .await
-            .map_err(|error| said(&error)))
+        Ok(waiting.wait_for(asked).await)
     }
-}
-
-fn said(error: &KeyValueError) -> wit::Error {
-    wit::Error::Other(error.to_string())
 }

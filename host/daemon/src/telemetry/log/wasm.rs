@@ -59,6 +59,16 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 error!(target: "wasm", %tenant, %plugin, %revision, queue = %message_queue, untold, "plugin \"{plugin}\" is of kind {kind}, and its group consumes in another way: its messages wait; start the host again");
             }
         }
+        Event::KeyValueFailed {
+            plugin,
+            revision,
+            bucket,
+            reason,
+        } => {
+            if let Some(untold) = repeats.admit(&format!("buckets {tenant}")) {
+                warn!(target: "wasm", %tenant, %plugin, %revision, %bucket, untold, "the buckets of tenant \"{tenant}\" cannot be used, and plugin \"{plugin}\" was told so: {reason}");
+            }
+        }
         Event::AnswerCorrected {
             plugin,
             revision,
