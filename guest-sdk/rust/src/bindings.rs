@@ -64,3 +64,23 @@ pub mod lifecycle {
         export_macro_name: "__export_lifecycle_bindings",
     });
 }
+
+/// What reaches outside, by interfaces that others have written.
+pub mod reach {
+    wit_bindgen::generate!({
+        path: "../../wit",
+        inline: "
+            package mqlet:guest-reach;
+
+            world reach {
+                import wasi:config/store@0.2.0-rc.1;
+                import wasi:keyvalue/store@0.2.0-draft;
+                import wasi:keyvalue/atomics@0.2.0-draft;
+                import wasi:http/types@0.2.12;
+                import wasi:http/outgoing-handler@0.2.12;
+            }
+        ",
+        world: "mqlet:guest-reach/reach",
+        generate_all,
+    });
+}

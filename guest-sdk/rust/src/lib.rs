@@ -21,7 +21,7 @@
 //! order, [`pull_task`] of tasks that pull for themselves; [`Message`] what they are given,
 //! [`Outcome`] what they answer,
 //! [`Lifecycle`] start and end, [`call`] facts about the running call, [`producer`]
-//! sending, [`log`] and the macros [`info!`], [`warn!`] and their siblings log lines, and
+//! sending, [`key_value`] buckets, [`http`] requests, [`config`] settings and secrets, [`log`] and the macros [`info!`], [`warn!`] and their siblings log lines, and
 //! [`testing`] unit tests on your own machine, without a host.
 //!
 //! The crate adds ease, no semantics: those are the contract's, `wit/` in mqlet's
@@ -30,8 +30,11 @@
 #[doc(hidden)]
 pub mod bindings;
 pub mod call;
+pub mod config;
 #[doc(hidden)]
 pub mod export;
+pub mod http;
+pub mod key_value;
 mod lifecycle;
 pub mod listener;
 pub mod log;

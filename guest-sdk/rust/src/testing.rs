@@ -20,12 +20,14 @@
 //!
 //! [`consume_orderly`] does the same for orderly listeners, [`do_pull_task`] for pull tasks.
 //!
-//! Sends succeed and are recorded; [`refuse_sends`] makes them fail. The host proper does
+//! Sends succeed and are recorded; [`refuse_sends`] makes them fail. [`set_config`],
+//! [`grant_bucket`] and [`answer_http`] are what a plugin reaches outside. The host proper does
 //! more (limits, retries, order): `mqlet dev` shows that.
 
 pub(crate) mod host;
 mod orderly;
 mod pull_task;
+mod reach;
 
 use crate::bindings::exports::mqlet::listener::concurrent::{BatchContext, Message as Record};
 use crate::bindings::mqlet::listener::types::Slice;
@@ -37,6 +39,7 @@ use crate::outcome::{ConsumeStatus, Outcome};
 pub use host::{SentMessage, refuse_sends};
 pub use orderly::{OrderlyRun, consume_orderly};
 pub use pull_task::{PullRun, TestQueue, do_pull_task, queue};
+pub use reach::{answer_http, asked_by_http, bucket, fail_buckets, grant_bucket, set_config};
 
 /// A message to be given to a listener.
 #[derive(Clone, Debug)]

@@ -304,3 +304,118 @@ pub(crate) mod pull_consumer {
         })
     }
 }
+
+pub(crate) mod config {
+    use super::super::reach::OUTSIDE;
+    use crate::bindings::reach::wasi::config::store::Error;
+
+    pub(crate) fn get(key: &str) -> Result<Option<String>, Error> {
+        OUTSIDE.with_borrow(|outside| {
+            let mut all = outside.settings.iter().chain(&outside.secrets);
+            Ok(all
+                .find(|(name, _)| name == key)
+                .map(|(_, value)| value.clone()))
+        })
+    }
+
+    pub(crate) fn get_all() -> Result<Vec<(String, String)>, Error> {
+        OUTSIDE.with_borrow(|outside| Ok(outside.settings.clone()))
+    }
+}
+
+pub(crate) mod key_value {
+    use std::collections::BTreeMap;
+
+    use super::super::reach::OUTSIDE;
+    use crate::bindings::reach::wasi::keyvalue::store::{Error, KeyResponse};
+
+    /// A bucket by its name.
+    pub(crate) struct Handle(String);
+
+    pub(crate) fn open(name: &str) -> Result<Handle, Error> {
+        OUTSIDE.with_borrow(|outside| match outside.buckets.contains_key(name) {
+            true => Ok(Handle(name.to_owned())),
+            false => Err(Error::AccessDenied),
+        })
+    }
+
+    impl Handle {
+        fn with<T>(
+            &self,
+            work: impl FnOnce(&mut BTreeMap<String, Vec<u8>>) -> Result<T, Error>,
+        ) -> Result<T, Error> {
+            OUTSIDE.with_borrow_mut(|outside| match &outside.failure {
+                Some(failure) => Err(Error::Other(failure.clone())),
+                None => work(outside.buckets.entry(self.0.clone()).or_default()),
+            })
+        }
+
+        pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+            self.with(|bucket| Ok(bucket.get(key).cloned()))
+        }
+
+        pub(crate) fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
+            self.with(|bucket| {
+                bucket.insert(key.to_owned(), value.to_vec());
+                Ok(())
+            })
+        }
+
+        pub(crate) fn delete(&self, key: &str) -> Result<(), Error> {
+            self.with(|bucket| {
+                bucket.remove(key);
+                Ok(())
+            })
+        }
+
+        pub(crate) fn exists(&self, key: &str) -> Result<bool, Error> {
+            self.with(|bucket| Ok(bucket.contains_key(key)))
+        }
+
+        /// Two a page, so that tests see several.
+        pub(crate) fn list_keys(&self, cursor: Option<u64>) -> Result<KeyResponse, Error> {
+            let after = cursor.unwrap_or(0);
+            self.with(|bucket| {
+                let place = usize::try_from(after).unwrap_or(usize::MAX);
+                let rest = bucket.keys().skip(place);
+                let has_more = rest.clone().count() > 2;
+                Ok(KeyResponse {
+                    keys: rest.take(2).cloned().collect(),
+                    cursor: has_more.then_some(after + 2),
+                })
+            })
+        }
+    }
+
+    pub(crate) fn increment(bucket: &Handle, key: &str, delta: u64) -> Result<u64, Error> {
+        let other = |reason: &str| Error::Other(reason.to_owned());
+        bucket.with(|bucket| {
+            let number = match bucket.get(key) {
+                None => 0,
+                Some(value) => {
+                    let bytes = value.as_slice().try_into();
+                    u64::from_le_bytes(bytes.map_err(|_| other("its value is no number"))?)
+                }
+            };
+            let sum = number.checked_add(delta);
+            let sum = sum.ok_or_else(|| other("the sum is larger than 2^64 - 1"))?;
+            bucket.insert(key.to_owned(), sum.to_le_bytes().to_vec());
+            Ok(sum)
+        })
+    }
+}
+
+pub(crate) mod http {
+    use super::super::reach::OUTSIDE;
+    use crate::http::{HttpError, Request, Response};
+
+    pub(crate) fn send(request: Request) -> Result<Response, HttpError> {
+        OUTSIDE.with_borrow_mut(|outside| {
+            outside.asked.push(request);
+            outside
+                .answers
+                .pop_front()
+                .unwrap_or(Err(HttpError::Denied))
+        })
+    }
+}

@@ -22,5 +22,6 @@ mod pools;
 mod pull_task;
 mod reach;
 mod reach_http;
+mod reach_sdk;
 mod support;
 mod web_server;

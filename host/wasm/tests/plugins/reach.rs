@@ -101,7 +101,7 @@ async fn secrets_are_had_by_name_and_never_listed() {
 
 /// Keeps everything in memory, at most three keys.
 #[derive(Clone, Default, Debug)]
-struct Memory(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+pub struct Memory(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 impl Memory {
     fn with<T>(

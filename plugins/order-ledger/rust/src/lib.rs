@@ -4,22 +4,29 @@
 //! in the journal before "created". So the listener is orderly: while an entry cannot be
 //! written, its queue waits. An event that can never be written is skipped, with a line
 //! in the log: waiting for it would block its queue for ever.
+//!
+//! The last event of each order is kept in a bucket, too, for whoever asks where an order
+//! stands. An event that comes again writes the same there.
 
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
+use mqlet_guest::key_value::Bucket;
 use mqlet_guest::producer::{OutgoingMessage, SendError};
 use mqlet_guest::{Error, Lifecycle, Message, OrderlyListener, OrderlyStatus, Settings, warn};
 
 struct OrderLedger {
     journal: String,
+    states: String,
 }
 
 impl Lifecycle for OrderLedger {
     fn init(settings: &Settings) -> Result<Self, Error> {
-        let journal = settings.require("journal")?.to_owned();
-        Ok(Self { journal })
+        Ok(Self {
+            journal: settings.require("journal")?.to_owned(),
+            states: settings.require("states")?.to_owned(),
+        })
     }
 }
 
@@ -29,6 +36,8 @@ impl OrderlyListener for OrderLedger {
             warn!("{} is no event of an order: skipped", message.message_id());
             return Ok(OrderlyStatus::Success);
         };
+        // An error suspends the queue for `suspend_current_queue_time`.
+        Bucket::open(&self.states)?.set(order, event)?;
         // Sent twice when its answer is lost; the event's id lets readers see that.
         let entry = OutgoingMessage::new(&self.journal, format!("{order} {event}").as_bytes())
             .key(order)
@@ -39,7 +48,6 @@ impl OrderlyListener for OrderLedger {
             Err(SendError::RateLimited) => {
                 Ok(OrderlyStatus::suspend_for(Duration::from_millis(250)))
             }
-            // Suspends the queue for `suspend_current_queue_time`.
             Err(error) => Err(error.into()),
         }
     }
@@ -50,10 +58,14 @@ mqlet_guest::export_orderly!(OrderLedger);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mqlet_guest::testing::{OrderlyRun, TestMessage, consume_orderly, message, refuse_sends};
+    use mqlet_guest::testing::{
+        OrderlyRun, TestMessage, bucket, consume_orderly, fail_buckets, grant_bucket, message,
+        refuse_sends,
+    };
 
     fn book(event: TestMessage) -> OrderlyRun {
-        let settings = Settings::new([("journal", "order-journal")]);
+        grant_bucket("orders");
+        let settings = Settings::new([("journal", "order-journal"), ("states", "orders")]);
         let mut ledger = OrderLedger::init(&settings).expect("every setting is there");
         consume_orderly(&mut ledger, [event])
     }
@@ -73,6 +85,15 @@ mod tests {
         assert_eq!(entry.topic, "order-journal");
         assert_eq!(entry.body, b"4711 paid");
         assert_eq!(entry.sharding_key.as_deref(), Some("4711"));
+        assert_eq!(bucket("orders")["4711"], b"paid");
+    }
+
+    #[test]
+    fn queue_waits_while_the_bucket_cannot_be_written() {
+        fail_buckets(Some("its server is gone"));
+        let run = book(paid());
+        assert!(run.status.is_err(), "an error suspends");
+        assert!(run.sent.is_empty());
     }
 
     #[test]
