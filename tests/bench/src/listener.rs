@@ -10,8 +10,11 @@ use consumer::listener::{
 };
 use consumer::publish::{MessageProducer, OutgoingMessage, SendError, SendFuture};
 use wasm::{
-    Artefact, CheckedComponent, ComponentListener, Engine, EngineConfig, Observer, PluginConfig,
+    Artefact, CheckedComponent, ComponentListener, Engine, EngineConfig, Limits, Observer,
+    PluginConfig,
 };
+
+use crate::kill::Failures;
 
 /// Says "done" and touches nothing.
 pub(crate) struct Native;
@@ -75,15 +78,29 @@ impl Guest {
     /// # Errors
     /// When it does not load.
     pub(crate) async fn load(&self) -> Result<Arc<ComponentListener>> {
+        Ok(self.load_with(|_| {}).await?.0)
+    }
+
+    /// The same with other limits, and with the calls that fail.
+    ///
+    /// # Errors
+    /// When it does not load.
+    pub(crate) async fn load_with(
+        &self,
+        edit: impl FnOnce(&mut Limits),
+    ) -> Result<(Arc<ComponentListener>, Failures)> {
         let mut config = PluginConfig::new(self.name, "bench");
         // A replaced instance in the middle of a round would be measured too.
         config.limits.recycle_after_calls = u64::MAX;
+        edit(&mut config.limits);
         let producer = Arc::new(NoProducer);
+        let failures = Failures::default();
+        let observer = failures.observer();
         let loading =
-            ComponentListener::load(&self.engine, &self.artefact, config, producer, silent());
+            ComponentListener::load(&self.engine, &self.artefact, config, producer, observer);
         let loaded = loading.await;
         let listener = loaded.with_context(|| format!("guest {} does not load", self.name))?;
-        Ok(Arc::new(listener))
+        Ok((Arc::new(listener), failures))
     }
 }
 

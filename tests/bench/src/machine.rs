@@ -56,6 +56,12 @@ pub(crate) fn memory_and_threads_of(process: u32) -> Option<(u64, u32)> {
     Some((kibibytes * 1024, field("Threads:")?.trim().parse().ok()?))
 }
 
+/// Mappings of a process's memory; `None` when it is gone.
+pub(crate) fn mappings_of(process: u32) -> Option<usize> {
+    let text = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    Some(text.lines().count())
+}
+
 /// Runnable processes, mean of the last minute; this program is one of them.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

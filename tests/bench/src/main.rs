@@ -2,8 +2,9 @@
 //!
 //! One file is one benchmark: [`wall`] (native against sandboxed, one call), [`limits`]
 //! (guards on against off), [`orderly`] (in order against concurrently), [`end_to_end`]
-//! (consumers on a broker), [`idle`] (thousands of plugins that wait). They print figures beside their targets and never fail because
-//! of one: a figure is true of a machine. `tests/bench-rules` is a program of its own,
+//! (consumers on a broker), [`idle`] (thousands of plugins that wait), [`kill`] (how soon
+//! a guest is ended), [`fresh`] (an instance for each call). They print figures beside
+//! their targets and never fail because of one: a figure is true of a machine. `tests/bench-rules` is a program of its own,
 //! which needs nothing of what these are built with.
 //!
 //! Around them: [`messages`], [`listener`] and [`client_process`] (who is compared),
@@ -17,7 +18,9 @@
 mod broker;
 mod client_process;
 mod end_to_end;
+mod fresh;
 mod idle;
+mod kill;
 mod limits;
 mod listener;
 mod machine;
@@ -66,6 +69,10 @@ enum Benchmark {
     EndToEnd,
     /// Thousands of idle plugins: memory, CPU, the first message, the active few
     Idle,
+    /// How soon a guest that goes beyond its time is ended, with all cores busy
+    Kill,
+    /// A fresh instance for each call: its price, and that nothing is left behind
+    Fresh,
 }
 
 impl Options {
@@ -95,6 +102,8 @@ fn main() -> Result<()> {
                 Benchmark::Orderly => orderly::run(&options)?,
                 Benchmark::EndToEnd => end_to_end::run(&options)?,
                 Benchmark::Idle => idle::run(&options)?,
+                Benchmark::Kill => kill::run(&options)?,
+                Benchmark::Fresh => fresh::run(&options)?,
             }
         }
     }
