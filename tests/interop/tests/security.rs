@@ -118,10 +118,9 @@ fn access_control_holds(cluster: &Cluster, words: &str) {
     all_come(&host, "end-", 8);
 }
 
-#[test]
-fn acl_2_of_5_5_lets_the_right_secret_in_and_a_wrong_one_is_told_and_quiet() {
+/// RocketMQ 5.5.0 that asks everybody who they are; its accounts are in this folder.
+fn with_acl_2(folder: &Path) -> Cluster {
     const PACKAGE: &str = "org.apache.rocketmq.auth";
-    let folder = tempfile::tempdir().expect("a temporary folder");
     let user = r#"{"username":"mqlet-access-key","password":"mqlet-secret-key"}"#;
     let inner = r#"{"accessKey":"mqlet-access-key","secretKey":"mqlet-secret-key"}"#;
     let settings = [
@@ -142,11 +141,56 @@ fn acl_2_of_5_5_lets_the_right_secret_in_and_a_wrong_one_is_told_and_quiet() {
         format!(
             "authorizationMetadataProvider={PACKAGE}.authorization.provider.LocalAuthorizationMetadataProvider"
         ),
-        format!("authConfigPath={}", folder.path().join("auth").display()),
+        format!("authConfigPath={}", folder.join("auth").display()),
     ];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let cluster = Cluster::start(&settings);
-    access_control_holds(&cluster, "16");
+    Cluster::start(&settings)
+}
+
+#[test]
+fn acl_2_of_5_5_lets_the_right_secret_in_and_a_wrong_one_is_told_and_quiet() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    access_control_holds(&with_acl_2(folder.path()), "16");
+}
+
+#[test]
+fn rejected_credentials_of_one_tenant_change_nothing_for_another_of_the_host() {
+    let accounts = tempfile::tempdir().expect("a temporary folder");
+    let cluster = with_acl_2(accounts.path());
+    let component = guest_artifacts::path("ledger");
+    let namesrv_addr = cluster.namesrv_addr();
+    let wrong = KEYS.replace("\"secret\"", "\"other\"");
+    let connection = format!(
+        "{KEYS}\n[tenants.wrong]\nplugins = \"wrong\"\nnamesrv_addr = [{namesrv_addr:?}]\n{wrong}"
+    );
+    let right = Plugin::of(&component, "right-group", "Ledger");
+    let tenants = tenant(namesrv_addr, &connection, &[right]);
+    let folder = tenants.folder();
+    fs::write(folder.join("secret"), "mqlet-secret-key").expect("a folder of ours");
+    fs::write(folder.join("other"), "wrong-secret").expect("a folder of ours");
+    fs::create_dir(folder.join("wrong")).expect("a folder of ours");
+    let manifest = format!(
+        "name = \"refused\"\ncomponent = {component:?}\nconsumer_group = \"refused-group\"\n\
+         consume_from_where = \"first_offset\"\n[[subscription]]\ntopic = \"Ledger\"\n"
+    );
+    fs::write(folder.join("wrong/refused.toml"), manifest).expect("a folder of ours");
+    assert!(tenants.send("Ledger", &bodies("m", 200), &[]).0);
+
+    let mut host = tenants.run();
+    let line = host.wait_for_line("refuses us", BOUND);
+    assert!(line.contains("wrong"), "{line}");
+    all_come(&host, "m-", 200);
+    // While the other one is refused again and again.
+    for number in 0..5 {
+        let prefix = format!("late{number}");
+        assert!(tenants.send("Ledger", &bodies(&prefix, 8), &[]).0);
+        all_come(&host, &prefix, 8);
+    }
+    assert_eq!(host.delivery_count(), 240, "nothing comes twice");
+    let deliveries = host.deliveries();
+    assert!(deliveries.iter().all(|one| one.reconsume_times == 0));
+    host.interrupt();
+    assert!(host.wait(BOUND).success());
 }
 
 #[test]
