@@ -9,7 +9,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use plugin_lifecycle::manifest::folder;
-use plugin_lifecycle::{Manifest, Problems};
+use plugin_lifecycle::manifest::name::PluginName;
+use plugin_lifecycle::{Manifest, Problem, Problems};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -115,20 +116,19 @@ async fn look(
     problems.retain(|(file, _)| !half.contains(file));
     manifests.retain(|(manifest, _)| !half.contains(manifest.file()));
     // What serves already comes first: a newcomer gives way.
-    manifests.sort_by_key(|(manifest, _)| {
+    manifests.sort_by_cached_key(|(manifest, _)| {
         let plugins = one.plugins();
         let hosted = plugins.get(manifest.name().as_str());
         hosted.is_none_or(|hosted| hosted.source() != manifest.file())
     });
-    let mut taken: Vec<Manifest> = Vec::new();
+    let mut taken = Taken::default();
     let mut wanted = Vec::new();
     for (manifest, fingerprint) in manifests {
-        taken.push(manifest.clone());
-        if let Some(conflict) = folder::conflicts(&taken).pop() {
-            taken.pop();
+        if let Some(conflict) = taken.conflict(&manifest) {
             problems.push((manifest.file().to_owned(), conflict.to_string()));
             continue;
         }
+        taken.add(&manifest);
         wanted.push((manifest, fingerprint));
     }
     let mut stays: BTreeSet<PathBuf> = problems.iter().map(|(file, _)| file.clone()).collect();
@@ -249,6 +249,32 @@ fn groups_of_others(
         }
     }
     problems
+}
+
+/// Names and groups of the manifests that were looked at so far: thousands of them are not
+/// compared with each other.
+#[derive(Default)]
+struct Taken {
+    by_name: BTreeMap<String, Manifest>,
+    by_group: BTreeMap<String, PluginName>,
+}
+
+impl Taken {
+    /// Why a manifest cannot stand beside them.
+    fn conflict(&self, manifest: &Manifest) -> Option<Problem> {
+        let by_name = self.by_name.get(manifest.name().as_str());
+        let of_group = self.by_group.get(manifest.consumer_group());
+        let by_group = of_group.and_then(|name| self.by_name.get(name.as_str()));
+        let other = by_name.or(by_group)?;
+        folder::conflicts(&[other.clone(), manifest.clone()]).pop()
+    }
+
+    fn add(&mut self, manifest: &Manifest) {
+        let name = manifest.name().clone();
+        self.by_name.insert(name.to_string(), manifest.clone());
+        self.by_group
+            .insert(manifest.consumer_group().to_owned(), name);
+    }
 }
 
 /// Says what is new, and forgets what is mended.
