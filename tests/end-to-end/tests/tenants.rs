@@ -203,6 +203,38 @@ fn budget_of_memory_delays_and_fails_nothing() {
     stop(host);
 }
 
+#[test]
+fn two_clusters_of_one_host_have_nothing_in_common_and_one_that_dies_is_not_noticed() {
+    let mut first = EmbeddedBroker::start();
+    let second = EmbeddedBroker::start();
+    let names = [
+        first.namesrv_addr().to_owned(),
+        second.namesrv_addr().to_owned(),
+    ];
+    // The same topic and group on both.
+    let folder = HostFolder::new(&names[0], DRAINS_AT_ONCE)
+        .with_plugin("ledger", &path("ledger"), "")
+        .with_empty_tenant("other", &names[1])
+        .with_plugin_of("other", "ledger", &path("ledger"), "");
+    first.send("ledger", ["of-the-first"]);
+    second.send("ledger", ["of-the-second"]);
+    let mut host = folder.run(&[]);
+    host.wait_for_line("serving 2 plugins of 2 tenants", BOUND);
+    eventually("one of each", BOUND, || {
+        (host.delivery_count() == 2).then_some(())
+    });
+    first.process.kill();
+    for number in 0..10 {
+        let before = host.delivery_count();
+        second.send("ledger", [format!("late{number}")]);
+        eventually("a late message", BOUND, || {
+            (host.delivery_count() > before).then_some(())
+        });
+    }
+    assert_eq!(host.delivery_count(), 12, "nothing comes twice");
+    stop(host);
+}
+
 /// A cluster that is gone, one that hangs up, a budget that is used up, plugins that trap,
 /// spin, hoard and talk: each in a tenant of its own, beside one that is well.
 #[test]

@@ -813,13 +813,7 @@ async fn if_whole(kept: Manifest, otherwise: Manifest) -> anyhow::Result<Manifes
 }
 
 /// What would newly be reached, used and set, before it is.
-fn tell_changes(
-    book: &Book,
-    tenant: &str,
-    to: RevisionId,
-    manifest: &Manifest,
-    component: Digest,
-) {
+fn tell_changes(book: &Book, tenant: &str, to: RevisionId, manifest: &Manifest, component: Digest) {
     let known = book.number_of(to);
     if let Some(Changes { revision, changes }) = Changes::against_serving(book, manifest, component)
         && known != Some(revision)
