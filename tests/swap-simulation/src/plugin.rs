@@ -288,10 +288,7 @@ impl Plugin {
 
     /// Does what the machine asks for.
     fn drain(&mut self, now: Instant) {
-        loop {
-            let Some(action) = self.machine.poll_action() else {
-                break;
-            };
+        while let Some(action) = self.machine.poll_action() {
             let is_refused = |plugin: &Self, generation: Generation| {
                 let revision = plugin.revisions.get(&generation);
                 !plugin.forced.contains(&generation)

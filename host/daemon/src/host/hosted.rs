@@ -453,7 +453,8 @@ impl Hosted {
         if change == Change::Promote
             && let Some((_, shadow)) = self.plugin.status().shadow
         {
-            return self.promote_shadow(shadow, by).await;
+            // Loading is large beside all else that is waited for here.
+            return Box::pin(self.promote_shadow(shadow, by)).await;
         }
         let nothing = match change {
             Change::Promote | Change::Abort => "has no canary and no shadow",
