@@ -84,8 +84,11 @@ impl App {
     /// When WebAssembly does not run on this machine.
     pub(crate) fn new(host: HostConfig, telemetry: Telemetry) -> anyhow::Result<Self> {
         let everybody = Arc::from("");
+        let program = wasm::WorkerProgram::this().context("cannot find this program's file")?;
         let config = wasm::EngineConfig {
             instances_max: host.instances_max,
+            compiling: wasm::Compiling::InWorker(program.clone(), host.compile.clone()),
+            worker: Some(program),
             ..wasm::EngineConfig::default()
         };
         let engine = wasm::Engine::new(&config, &telemetry.wasm_observer(&everybody))

@@ -107,6 +107,11 @@ pub(crate) enum Command {
     Cancel(commands::deploy::CancelArguments),
     Remove(commands::deploy::RemoveArguments),
     History(commands::history::HistoryArguments),
+    #[command(hide = true)]
+    CompileWorker(commands::worker::CompileWorkerArguments),
+    /// Run the instances of one plugin
+    #[command(hide = true)]
+    PluginWorker,
 }
 
 /// Flags that override `[host]` of `mqlet.toml`.
@@ -189,7 +194,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_and_exit_codes_in_its_help() {
-        for command in Cli::command().get_subcommands() {
+        let commands = Cli::command();
+        let for_people = commands.get_subcommands().filter(|one| !one.is_hide_set());
+        for command in for_people {
             let name = command.get_name();
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Examples:"), "{name} has no examples");

@@ -36,6 +36,8 @@ pub(crate) mod shadow;
 
 pub(crate) mod history;
 
+pub(crate) mod worker;
+
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -78,5 +80,7 @@ pub(crate) fn execute(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Remove(arguments) => deploy::remove(&global, &arguments, &mut output),
         Command::History(arguments) => history::execute(&global, &arguments, &mut output),
+        Command::CompileWorker(arguments) => worker::compile(&arguments),
+        Command::PluginWorker => worker::plugin(),
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod api;
 pub(crate) mod budgets;
+mod compile;
 pub(crate) mod connection;
 pub(crate) mod file;
 pub(crate) mod folders;
@@ -46,7 +47,7 @@ pub(crate) struct Config {
     pub(crate) tenants: Vec<TenantConfig>,
 }
 
-/// `[host]`.
+/// `[host]`, `[control]` and `[compile]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HostConfig {
     /// Threads of the runtime.
@@ -69,6 +70,8 @@ pub(crate) struct HostConfig {
     pub(crate) drain_timeout: Duration,
     /// How long a revision that was replaced stays warm.
     pub(crate) rollback_window: Duration,
+    /// What compiling a component may take.
+    pub(crate) compile: wasm::CompileLimits,
 }
 
 /// `[control]`.

@@ -12,6 +12,7 @@ mod problem;
 pub use problem::ComponentProblem;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use wasmparser::{Chunk, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
 use crate::grants::Grants;
@@ -24,7 +25,9 @@ pub const COMPONENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const PROBLEMS_MAX: usize = 50;
 
 /// What a component is, by what it exports.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 pub enum ListenerKind {
     /// Exports `mqlet:listener/concurrent`.
     #[default]

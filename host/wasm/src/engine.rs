@@ -24,7 +24,9 @@ use crate::imports;
 use crate::run_slots::RunSlots;
 use crate::shared_code::SharedCode;
 use crate::store::State;
+use crate::worker::WorkerProgram;
 use compile::Compiler;
+pub use compile::{CompileLimits, Compiling};
 use ticker::Ticker;
 pub(crate) use ticker::Ticking;
 
@@ -53,6 +55,11 @@ pub struct EngineConfig {
     pub instances_max: u32,
     /// Guests that compute at once: the cores.
     pub run_slots: usize,
+    /// Who compiles.
+    pub compiling: Compiling,
+    /// Runs the instances of plugins with `isolation = "process"`; `None`: they are not
+    /// loaded.
+    pub worker: Option<WorkerProgram>,
     /// On, but for the benchmark that measures what they cost.
     pub guards: Guards,
 }
@@ -73,6 +80,8 @@ impl Default for EngineConfig {
         Self {
             instances_max: 1000,
             run_slots: std::thread::available_parallelism().map_or(1, usize::from),
+            compiling: Compiling::Here,
+            worker: None,
             guards: Guards::On,
         }
     }
@@ -89,6 +98,8 @@ struct Shared {
     on_demand: Allocator,
     compiler: Compiler,
     slots: Arc<RunSlots>,
+    run_slots: usize,
+    worker: Option<WorkerProgram>,
     ticker: Ticker,
     guards: Guards,
     /// Warm instances without a call, of all plugins.
@@ -140,8 +151,10 @@ impl Engine {
             shared: Arc::new(Shared {
                 pool,
                 on_demand,
-                compiler: Compiler::new(),
+                compiler: Compiler::new(config.compiling.clone()),
                 slots: Arc::new(RunSlots::new(config.run_slots)),
+                run_slots: config.run_slots.max(1),
+                worker: config.worker.clone(),
                 ticker: Ticker::start(engines)?,
                 guards: config.guards,
                 idle: AtomicUsize::new(0),
@@ -150,41 +163,32 @@ impl Engine {
         })
     }
 
-    /// Compiles a component, at low priority and one at a time in the whole process,
-    /// off the runtime. Also checks that the host can link it.
+    /// Compiles a component, at low priority and as [`EngineConfig::compiling`] says. Also
+    /// checks that the host can link it.
     ///
     /// # Errors
-    /// [`LoadError::Compile`], or [`LoadError::Link`] when an import's type does not fit.
+    /// [`LoadError::Compile`], [`LoadError::CompileStopped`], or [`LoadError::Link`] when
+    /// an import's type does not fit.
     pub async fn compile(&self, component: &CheckedComponent) -> Result<Artefact, LoadError> {
+        let on_demand = &self.shared.on_demand.engine;
+        let compiled = self.shared.compiler.compile(on_demand, component.bytes());
+        let artefact = Artefact::trusted(compiled.await?);
         let engine = self.clone();
-        let bytes = component.bytes().clone();
-        self.shared
-            .compiler
-            .run(move || {
-                let on_demand = &engine.shared.on_demand;
-                let compiled = on_demand
-                    .engine
-                    .precompile_component(&bytes)
-                    .map_err(|error| LoadError::Compile {
-                        reason: format!("{error:#}"),
-                    })?;
-                let artefact = Artefact::trusted(compiled);
-                on_demand.link(&artefact)?;
-                Ok(artefact)
+        let linked = tokio::task::spawn_blocking(move || {
+            engine.shared.on_demand.link(&artefact)?;
+            Ok(artefact)
+        });
+        linked.await.unwrap_or_else(|panic| {
+            Err(LoadError::Compile {
+                reason: format!("its code could not be loaded: {panic}"),
             })
-            .await
+        })
     }
 
     /// Names everything a compiled artefact depends on beside the component: wasmtime's
     /// version, settings, the machine. Artefacts with another key are not loaded.
     pub fn compatibility_key(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        self.shared
-            .on_demand
-            .engine
-            .precompile_compatibility_hash()
-            .hash(&mut hasher);
-        format!("{:016x}", hasher.finish())
+        compatibility_key(&self.shared.on_demand.engine)
     }
 
     /// Whether instances come from a pool.
@@ -219,6 +223,15 @@ impl Engine {
         self.shared.idle.fetch_sub(instances, Ordering::Relaxed);
     }
 
+    pub(crate) fn worker_program(&self) -> Option<&WorkerProgram> {
+        self.shared.worker.as_ref()
+    }
+
+    /// Guests that compute at once.
+    pub(crate) fn run_slots(&self) -> usize {
+        self.shared.run_slots
+    }
+
     pub(crate) fn slots(&self) -> &Arc<RunSlots> {
         &self.shared.slots
     }
@@ -242,6 +255,20 @@ impl Allocator {
             code: SharedCode::default(),
         })
     }
+}
+
+/// What a worker compiles with: the settings of every engine of ours.
+pub(crate) fn compiling() -> Result<wasmtime::Engine, EngineError> {
+    wasmtime::Engine::new(&settings(Guards::On)).map_err(|error| EngineError::Wasmtime {
+        reason: format!("{error:#}"),
+    })
+}
+
+/// See [`Engine::compatibility_key`].
+pub(crate) fn compatibility_key(engine: &wasmtime::Engine) -> String {
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
 }
 
 /// Half of the pool: the rest is for plugins whose messages come.
@@ -295,16 +322,9 @@ mod tests {
             &(Arc::new(|_: &Event| {}) as Observer),
         )
         .unwrap();
-        let key = |allocator: &Allocator| {
-            let mut hasher = DefaultHasher::new();
-            allocator
-                .engine
-                .precompile_compatibility_hash()
-                .hash(&mut hasher);
-            hasher.finish()
-        };
         let pool = engine.pool().expect("this machine has room for a pool");
-        assert_eq!(key(pool), key(engine.on_demand()));
-        assert_eq!(engine.compatibility_key(), format!("{:016x}", key(pool)));
+        let key = engine.compatibility_key();
+        assert_eq!(compatibility_key(&pool.engine), key);
+        assert_eq!(compatibility_key(&compiling().unwrap()), key);
     }
 }

@@ -2,6 +2,7 @@
 //! not an error (`outcome.rs`).
 
 use std::io;
+use std::time::Duration;
 
 use crate::component::{ComponentProblem, ListenerKind};
 use crate::failure::FailureRecord;
@@ -23,6 +24,33 @@ pub enum EngineError {
     },
 }
 
+/// Why compiling was stopped: a limit of `[compile]`, or the end of the process that did
+/// it. `Display` is for people.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CompileStop {
+    /// `compile.cpu_time`.
+    #[error(
+        "it takes more CPU time than compile.cpu_time = {0:?} allows; make the component smaller, or raise the limit in [compile] of the host's configuration"
+    )]
+    CpuTime(Duration),
+    /// `compile.timeout`.
+    #[error(
+        "it took longer than compile.timeout = {0:?} allows; try again when the host is less busy, or raise the limit in [compile] of the host's configuration"
+    )]
+    Timeout(Duration),
+    /// `compile.memory`.
+    #[error(
+        "it needs more memory than compile.memory = {0} bytes allows; make the component smaller, or raise the limit in [compile] of the host's configuration"
+    )]
+    Memory(u64),
+    /// The process ended by itself, or somebody ended it.
+    #[error("the process that compiled it ended early ({0}); try again")]
+    Died(String),
+    /// There is no process.
+    #[error("no process can be started for it: {0}")]
+    NotStarted(String),
+}
+
 /// A plugin cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -35,6 +63,9 @@ pub enum LoadError {
         /// Its words.
         reason: String,
     },
+    /// It was not compiled to the end.
+    #[error("compiling the component was stopped: {0}")]
+    CompileStopped(CompileStop),
     /// The compiled code is of another engine, or damaged: compile again.
     #[error("the compiled component cannot be loaded: {reason}")]
     Artefact {
@@ -60,6 +91,16 @@ pub enum LoadError {
     /// The manifest asks for a listener that is not there.
     #[error("the component is no {} plugin; it is refused", .0.name())]
     NoSuchListener(ListenerKind),
+    /// The manifest has `isolation = "process"`, and this is not the program for it.
+    #[error(
+        "limits.isolation = \"process\" needs a host that can start worker processes; this one cannot"
+    )]
+    NoWorker,
+    /// What `isolation = "process"` does not offer.
+    #[error(
+        "limits.isolation = \"process\" does not go with {0}; remove it, or write \"shared\" or \"batch\""
+    )]
+    NotInWorker(&'static str),
     /// The first instance needs memory that the tenant does not have.
     #[error(
         "its first instance needs more memory than is left of the tenant's budgets.memory; raise it, or stop another plugin"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::MessageQueue;
+use serde::{Deserialize, Serialize};
 
 use crate::component::ListenerKind;
 use crate::failure::FailureRecord;
@@ -100,6 +101,16 @@ pub enum Event {
         /// What was wrong.
         problem: AnswerProblem,
     },
+    /// The worker process of a plugin ended by itself, or was ended for what it did. A new
+    /// one is started when it is needed.
+    WorkerEnded {
+        /// The plugin.
+        plugin: Arc<str>,
+        /// Its revision.
+        revision: Arc<str>,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
     /// A line that a guest logged or wrote.
     LogLine {
         /// The plugin.
@@ -183,7 +194,7 @@ pub enum AnswerProblem {
 }
 
 /// One line of a guest.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LogLine {
     /// How it said it.
     pub source: LogSource,
@@ -198,7 +209,7 @@ pub struct LogLine {
 }
 
 /// Where a line came from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum LogSource {
     /// `wasi:logging`.
     Logging,
@@ -209,7 +220,7 @@ pub enum LogSource {
 }
 
 /// Levels of `wasi:logging`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum LogLevel {
     /// Every step.
     Trace,

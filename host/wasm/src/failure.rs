@@ -11,10 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use consumer::FailureReason;
 use protocol::{MessageQueue, QueueOffset};
+use serde::{Deserialize, Serialize};
 
 use crate::event::LogLine;
 use crate::limits::Limits;
 use crate::log_lines::cut;
+use crate::outcome;
 use crate::plugin::PluginConfig;
 
 /// Messages named in one failure record.
@@ -23,7 +25,7 @@ pub const FAILED_MESSAGES_MAX: usize = 64;
 const PROPERTY_BYTES_MAX: usize = 1024;
 
 /// What was running.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Phase {
     /// Making the instance: start functions, global initialisers.
     Instantiate,
@@ -50,7 +52,7 @@ impl fmt::Display for Phase {
 }
 
 /// Why a call failed. `Display` is for people.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum FailureKind {
     /// The guest trapped: `unreachable`, a panic, an access out of bounds.
     #[error("trap: {0}")]
@@ -87,9 +89,31 @@ pub enum FailureKind {
     /// Neither the pool nor the machine has room for an instance.
     #[error("no instance could be made: {0}")]
     NoInstance(String),
+    /// The process of a plugin with `isolation = "process"` ended, or was ended, while the
+    /// call ran.
+    #[error("its worker process ended: {0}")]
+    WorkerDied(String),
 }
 
 impl FailureKind {
+    /// Cuts its texts as those of a guest are cut.
+    pub(crate) fn bound(&mut self) {
+        match self {
+            Self::Trap(text)
+            | Self::HostLimit(text)
+            | Self::Malformed(text)
+            | Self::InitError(text)
+            | Self::NoInstance(text)
+            | Self::WorkerDied(text) => *text = outcome::short(text),
+            Self::Exit(_)
+            | Self::StackOverflow(_)
+            | Self::Memory(_)
+            | Self::Tables(_)
+            | Self::ComputeTime(_)
+            | Self::Timeout(_) => {}
+        }
+    }
+
     /// A word for metrics.
     pub fn name(&self) -> &'static str {
         match self {
@@ -104,6 +128,7 @@ impl FailureKind {
             Self::Timeout(_) => "timeout",
             Self::InitError(_) => "init_error",
             Self::NoInstance(_) => "no_instance",
+            Self::WorkerDied(_) => "worker_died",
         }
     }
 }

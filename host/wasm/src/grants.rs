@@ -7,6 +7,8 @@ pub use address::{HostPattern, Network, ParseGrantError, is_public};
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// The holes in a box.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grants {
@@ -109,7 +111,7 @@ impl HttpGrant {
 }
 
 /// What the clocks of a guest show: `mqlet:listener/call` and those of WASI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ClockGrant {
     /// The time.
     #[default]

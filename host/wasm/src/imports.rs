@@ -7,7 +7,7 @@ mod config;
 pub(crate) mod http;
 pub(crate) mod key_value;
 mod logging;
-mod producer;
+pub(crate) mod producer;
 pub(crate) mod pull_consumer;
 pub(crate) mod stdio;
 

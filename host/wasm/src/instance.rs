@@ -3,9 +3,8 @@
 //! it: wasmtime lets nobody enter it again.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use consumer::listener::ConsumeMode;
 use wasmtime::Store;
 use wasmtime::component::Instance as GuestInstance;
 
@@ -22,15 +21,15 @@ use crate::error::LoadError;
 use crate::event::Event;
 use crate::failure::{FailureKind, FailureRecord, Phase};
 use crate::linked::Linked;
-use crate::log_lines::CallLines;
 use crate::outbox::{self, Outbox, Stuck};
-use crate::outcome::{self, Answer};
+use crate::outcome;
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
-use crate::store::{self, RunningCall, RunningMessages, RunningPullTask, State};
+use crate::serving::Taken;
+use crate::store::{self, RunningCall, RunningPullTask, State};
 
 /// What `shutdown` may take: it is best effort, and somebody waits for it.
-const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+pub(crate) const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 /// Makes the instances of one revision.
 pub(crate) struct Maker {
@@ -57,8 +56,6 @@ pub(crate) struct Instance {
     store: Store<State>,
     listener: Listener,
     lifecycle: Option<lifecycle::Guest>,
-    pub(crate) created: Instant,
-    pub(crate) calls: u64,
 }
 
 /// The export that is called.
@@ -71,12 +68,10 @@ enum Listener {
 /// What `do-pull-task` returned.
 pub(crate) type PullAnswer = Result<Option<u32>, String>;
 
-/// What a call took, whatever came of it.
-pub(crate) struct Taken {
-    pub(crate) wall: Duration,
-    pub(crate) computed: Duration,
-    pub(crate) memory_bytes: u64,
-    pub(crate) lines: CallLines,
+/// What `consume-message` returned.
+pub(crate) enum Said {
+    Concurrent(Result<concurrent::ConsumeStatus, String>),
+    Orderly(Result<orderly::ConsumeStatus, String>),
 }
 
 impl Maker {
@@ -266,6 +261,10 @@ impl Maker {
         Ok(self.on_demand.get_or_init(|| linked))
     }
 
+    pub(crate) fn plugin(&self) -> &Arc<Plugin> {
+        &self.plugin
+    }
+
     fn budget(&self) -> Budget {
         Budget {
             compute: self.plugin.init_time(),
@@ -314,35 +313,29 @@ impl Instance {
             store,
             listener,
             lifecycle,
-            created: Instant::now(),
-            calls: 0,
         })
     }
 
     /// Calls `consume-message`.
     pub(crate) async fn consume_message(
         &mut self,
-        call: RunningMessages,
+        call: RunningCall,
         messages: &convert::Messages<'_>,
         context: BatchContext<'_>,
         budget: Budget,
         slot: &mut RunSlot,
-    ) -> Result<Answer, Interruption> {
-        let auto_commit = call.request.mode == ConsumeMode::Orderly { auto_commit: true };
-        let clock = self.begin(RunningCall::Messages(call), budget);
+    ) -> Result<Said, Interruption> {
+        let clock = self.begin(call, budget);
         let (records, data) = (&messages.records, &*messages.data);
         let store = &mut self.store;
         let answer = match &self.listener {
             Listener::Concurrent(guest) => {
                 let guest = guest.call_consume_message(store, records, data, context);
-                let answer = guarded(slot, &clock, guest).await;
-                let said_by = &self.store.data().plugin.dead_letter_properties;
-                answer.map(|answer| outcome::concurrently(answer, records.len(), said_by))
+                guarded(slot, &clock, guest).await.map(Said::Concurrent)
             }
             Listener::Orderly(guest) => {
                 let guest = guest.call_consume_message(store, records, data, context);
-                let answer = guarded(slot, &clock, guest).await;
-                answer.map(|answer| outcome::orderly(answer, auto_commit))
+                guarded(slot, &clock, guest).await.map(Said::Orderly)
             }
             Listener::PullTask(_) => Err(Interruption::Guest(wasmtime::format_err!(
                 "a pull task consumes no messages"
@@ -372,7 +365,7 @@ impl Instance {
         };
         let task = match self.store.data_mut().call.take() {
             Some(RunningCall::PullTask(task)) => Some(task),
-            Some(RunningCall::Messages(_)) | None => None,
+            Some(RunningCall::Messages(_) | RunningCall::InWorker(_)) | None => None,
         };
         (answer, task)
     }
@@ -384,7 +377,6 @@ impl Instance {
         let clock = Arc::clone(&state.clock);
         self.store.set_epoch_deadline(1);
         clock.arm(budget);
-        self.calls += 1;
         clock
     }
 
@@ -434,11 +426,10 @@ impl Instance {
         self.store.data().memory.memory_bytes()
     }
 
-    /// Its last call, best effort; then it is gone.
-    pub(crate) async fn shut_down(mut self, slot: &mut RunSlot) {
-        let Some(lifecycle) = &self.lifecycle else {
-            return;
-        };
+    /// Its last call, best effort; then it is gone. Returns the record of what went wrong,
+    /// which was told.
+    pub(crate) async fn shut_down(mut self, slot: &mut RunSlot) -> Option<Arc<FailureRecord>> {
+        let lifecycle = self.lifecycle.as_ref()?;
         let budget = Budget {
             compute: SHUTDOWN_TIME,
             wall: SHUTDOWN_TIME,
@@ -450,9 +441,12 @@ impl Instance {
         let state = self.store.data_mut();
         if let Err(interruption) = answer {
             let record = outcome::interrupted(state, Phase::Shutdown, interruption, budget);
-            state.plugin.emit(&Event::CallFailed(Arc::new(record)));
+            let record = Arc::new(record);
+            state.plugin.emit(&Event::CallFailed(Arc::clone(&record)));
+            Some(record)
         } else {
             state.lines.finish_call(&state.plugin);
+            None
         }
     }
 }

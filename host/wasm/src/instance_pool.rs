@@ -14,10 +14,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::Engine;
 use crate::event::{Event, RecycleReason};
-use crate::instance::{Instance, Maker, NoInstance};
+use crate::instance::NoInstance;
 use crate::limits::Isolation;
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
+use crate::serving::{Instance, Maker};
 
 /// An instance without a call for so long is dropped.
 const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -70,6 +71,10 @@ impl InstancePool {
                 return self.maker.make(slot).await;
             };
             self.engine.not_idle(1);
+            if instance.is_spent() {
+                self.recycle(instance, RecycleReason::Failed, slot).await;
+                continue;
+            }
             if instance.created.elapsed() >= self.plugin.config.limits.recycle_after_age {
                 self.recycle(instance, RecycleReason::Age, slot).await;
                 continue;
@@ -136,7 +141,9 @@ impl InstancePool {
 
     fn recycle_reason(&self, instance: &Instance) -> Option<RecycleReason> {
         let limits = &self.plugin.config.limits;
-        if instance.calls >= limits.recycle_after_calls {
+        if instance.is_spent() {
+            Some(RecycleReason::Failed)
+        } else if instance.calls >= limits.recycle_after_calls {
             Some(RecycleReason::Calls)
         } else if instance.memory_bytes() > limits.memory_mark() {
             Some(RecycleReason::Memory)

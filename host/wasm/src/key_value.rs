@@ -31,6 +31,9 @@ pub enum KeyValueError {
     /// It could not be read or written.
     #[error("the store failed: {0}")]
     Storage(String),
+    /// What another process said of it.
+    #[error("{0}")]
+    Said(String),
 }
 
 /// Something that a store does.

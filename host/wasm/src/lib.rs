@@ -43,15 +43,19 @@ mod plugin;
 mod rate;
 mod run_slots;
 mod secrets;
+mod serving;
 mod shared_code;
 mod store;
 mod tenant;
 mod usage;
+mod worker;
 
 pub use artefact::Artefact;
 pub use component::{COMPONENT_BYTES_MAX, CheckedComponent, ComponentProblem, ListenerKind};
-pub use engine::{Engine, EngineConfig, Guards, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES};
-pub use error::{EngineError, LoadError};
+pub use engine::{
+    CompileLimits, Compiling, Engine, EngineConfig, Guards, POOL_MEMORY_BYTES_MAX, WASM_STACK_BYTES,
+};
+pub use error::{CompileStop, EngineError, LoadError};
 pub use event::{
     AnswerProblem, CallReport, Event, LogLevel, LogLine, LogSource, Observer, RecycleReason,
 };
@@ -75,6 +79,7 @@ pub use plugin::{IsHeld, PluginConfig};
 pub use secrets::Secrets;
 pub use tenant::{Budgets, OverBudget, Tenant, TenantConfig, WEIGHT_DEFAULT, WEIGHT_MAX};
 pub use usage::{Usage, UsageSnapshot, process_cpu_time};
+pub use worker::{WorkerProgram, compile_worker, plugin_worker};
 
 /// The version of `mqlet:listener` that this host has; a component may be older.
 pub const CONTRACT_VERSION: &str = "0.1.0";

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use wasmtime::{ResourceLimiter, Store};
 
 use crate::engine::Guards;
@@ -25,17 +26,31 @@ pub const RANDOM_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) const CORE_INSTANCES_MAX: usize = 200;
 
 /// How warm instances are shared.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum Isolation {
     /// A warm instance serves call after call, one at a time.
     #[default]
     Shared,
     /// A fresh instance for every call.
     Batch,
+    /// Warm instances in a process of the plugin's own, within limits of the operating
+    /// system.
+    Process,
+}
+
+impl Isolation {
+    /// The word of the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Batch => "batch",
+            Self::Process => "process",
+        }
+    }
 }
 
 /// `[limits]` of a manifest. A limit is part of the revision.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// Warm or fresh instances.
     pub isolation: Isolation,

@@ -25,9 +25,10 @@ use crate::ending::Ending;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::event::{Event, Observer};
-use crate::instance::{Maker, NoInstance};
+use crate::instance::NoInstance;
 use crate::instance_pool::InstancePool;
 use crate::plugin::{Plugin, PluginConfig};
+use crate::serving::Maker;
 
 /// A loaded plugin.
 pub struct ComponentListener {

@@ -140,6 +140,15 @@ impl Unfinished {
 }
 
 impl CallLines {
+    /// Of a call whose lines were told elsewhere.
+    pub(crate) fn counted(lines: u32, dropped: u32) -> Self {
+        Self {
+            lines,
+            dropped,
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, plugin: &Plugin, line: LogLine) {
         let bytes = line.text.len() + line.context.len();
         let fits = self.bytes.saturating_add(bytes) <= plugin.config.limits.log_bytes_per_call;
@@ -166,6 +175,19 @@ impl CallLines {
             self.last.pop_front();
         }
         self.last.push_back(line);
+    }
+}
+
+impl LogLine {
+    /// Cuts its texts as those of a guest are cut.
+    pub(crate) fn bound(&mut self) {
+        if self.text.len() > LOG_LINE_BYTES_MAX {
+            self.text = cut(&self.text, LOG_LINE_BYTES_MAX).0.to_owned();
+            self.is_cut = true;
+        }
+        if self.context.len() > CONTEXT_BYTES_MAX {
+            self.context = cut(&self.context, CONTEXT_BYTES_MAX).0.to_owned();
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::deadline::{Budget, Exceeded, Interruption};
 use crate::engine::WASM_STACK_BYTES;
 use crate::event::AnswerProblem;
 use crate::failure::{FailureKind, FailureRecord, Phase};
+use crate::instance::Said;
 use crate::limits::Denied;
 use crate::log_lines::cut;
 use crate::plugin::Plugin;
@@ -51,8 +52,21 @@ pub(crate) struct Answer {
     pub(crate) error: Option<String>,
 }
 
+/// What an answer means for its messages.
+pub(crate) fn understood(
+    said: Said,
+    messages: usize,
+    auto_commit: bool,
+    said_by: &Arc<[(String, String)]>,
+) -> Answer {
+    match said {
+        Said::Concurrent(answer) => concurrently(answer, messages, said_by),
+        Said::Orderly(answer) => orderly(answer, auto_commit),
+    }
+}
+
 /// What a concurrent listener's answer means for its messages.
-pub(crate) fn concurrently(
+fn concurrently(
     answer: Result<wit::ConsumeStatus, String>,
     messages: usize,
     said_by: &Arc<[(String, String)]>,
@@ -111,7 +125,7 @@ pub(crate) fn concurrently(
 }
 
 /// What an orderly listener's answer means for its messages.
-pub(crate) fn orderly(answer: Result<orderly::ConsumeStatus, String>, auto_commit: bool) -> Answer {
+fn orderly(answer: Result<orderly::ConsumeStatus, String>, auto_commit: bool) -> Answer {
     let mut problem = None;
     let mut error = None;
     // RocketMQ: ConsumeMessageOrderlyService#processConsumeResult takes them as success.
@@ -261,8 +275,6 @@ fn kind(state: &mut State, error: &wasmtime::Error, budget: Budget) -> FailureKi
             Some(trap) => FailureKind::Trap(trap.to_string()),
             // The root cause is the one that names the limit; what stands above it is
             // the back-trace.
-            // The root cause is the one that names the limit; what stands above it is
-            // the back-trace.
             None => by_the_host(&error.root_cause().to_string(), limits.host_memory),
         },
     }
@@ -293,10 +305,12 @@ fn backtrace(error: &wasmtime::Error) -> Vec<String> {
         return Vec::new();
     };
     // Its own text has the names demangled, a frame a line below a heading.
-    backtrace
-        .to_string()
-        .lines()
-        .skip(1)
+    bounded_frames(backtrace.to_string().lines().skip(1))
+}
+
+/// As many as are kept, and of each as much.
+pub(crate) fn bounded_frames<'a>(frames: impl Iterator<Item = &'a str>) -> Vec<String> {
+    frames
         .take(FRAMES_MAX)
         .map(|frame| cut(frame.trim(), FRAME_BYTES_MAX).0.to_string())
         .collect()

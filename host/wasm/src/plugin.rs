@@ -19,6 +19,7 @@ use crate::rate::Rate;
 use crate::secrets::Secrets;
 use crate::tenant::{Tenant, TenantConfig};
 use crate::usage::Usage;
+use crate::worker::host_link::HostLink;
 
 /// One revision of one plugin.
 #[derive(Clone, Debug)]
@@ -114,6 +115,8 @@ pub(crate) struct Plugin {
     pub(crate) line_rate: Rate,
     pub(crate) send_rate: Option<Rate>,
     pub(crate) usage: Arc<Usage>,
+    /// In a worker: whom it asks for what its guests want.
+    pub(crate) host: Option<Arc<HostLink>>,
     observer: Observer,
 }
 
@@ -135,6 +138,7 @@ impl Plugin {
             limits: Arc::new(config.limits.clone()),
             dead_letter_properties: failure::dead_letter_properties(&config).into(),
             usage: config.tenant.usage_of(&config.plugin),
+            host: None,
             config,
             producer,
             observer,

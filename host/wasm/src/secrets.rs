@@ -13,6 +13,10 @@ impl Secrets {
         Self(secrets.into())
     }
 
+    pub(crate) fn entries(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())

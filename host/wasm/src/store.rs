@@ -19,6 +19,7 @@ use crate::limits::{self, MemoryLimiter, RANDOM_BYTES_MAX};
 use crate::log_lines::LogLines;
 use crate::outbox::Outbox;
 use crate::plugin::Plugin;
+use crate::worker::frames::{Details, InstanceId};
 
 /// The host's side of one instance.
 pub(crate) struct State {
@@ -40,6 +41,7 @@ pub(crate) struct State {
 pub(crate) enum RunningCall {
     Messages(RunningMessages),
     PullTask(RunningPullTask),
+    InWorker(CallInWorker),
 }
 
 impl RunningCall {
@@ -47,14 +49,17 @@ impl RunningCall {
         match self {
             Self::Messages(call) => call.cancel.is_cancelled(),
             Self::PullTask(task) => task.cancel.is_cancelled(),
+            Self::InWorker(call) => call.cancel.is_cancelled(),
         }
     }
 
-    /// The message at this position of the call; of a pull task, of its last pull.
+    /// The message at this position of the call; of a pull task, of its last pull. In a
+    /// worker there is none, only what was told of it.
     pub(crate) fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
         match self {
             Self::Messages(call) => call.message(index),
             Self::PullTask(task) => task.last_pull().nth(index),
+            Self::InWorker(_) => None,
         }
     }
 }
@@ -70,11 +75,19 @@ pub(crate) struct RunningMessages {
 }
 
 impl RunningMessages {
-    fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
+    pub(crate) fn message(&self, index: usize) -> Option<ConsumeMessage<'_>> {
         (index < self.messages)
             .then(|| self.request.iter().nth(self.first + index))
             .flatten()
     }
+}
+
+/// A call in a plugin's worker process: what its host told of it.
+pub(crate) struct CallInWorker {
+    pub(crate) instance: InstanceId,
+    pub(crate) cancel: CancelSignal,
+    /// One a message.
+    pub(crate) details: Vec<Details>,
 }
 
 /// One run of a pull task.

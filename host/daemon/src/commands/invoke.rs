@@ -230,6 +230,7 @@ fn runner_config(
     let engine_config = wasm::EngineConfig {
         // One instance at a time needs no pool.
         instances_max: 0,
+        worker: wasm::WorkerProgram::this().ok(),
         ..wasm::EngineConfig::default()
     };
     Ok(RunnerConfig {

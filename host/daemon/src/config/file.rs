@@ -14,7 +14,8 @@ use plugin_lifecycle::value::bytes_text;
 
 use crate::cli::LogFormat;
 use crate::config::{
-    ControlConfig, HostConfig, LogConfig, TenantConfig, api, budgets, connection, folders, sources,
+    ControlConfig, HostConfig, LogConfig, TenantConfig, api, budgets, compile, connection, folders,
+    sources,
 };
 use crate::control::socket;
 use crate::reach;
@@ -44,7 +45,7 @@ pub(crate) fn read(document: &Document<'_>) -> (HostConfig, LogConfig, Vec<Tenan
     (host, log, tenants)
 }
 
-/// Reads `[host]`, `[control]` and `[sources]`.
+/// Reads `[host]`, `[control]`, `[sources]` and `[compile]`.
 pub(crate) fn host(document: &Document<'_>, root: &Section<'_, '_>) -> HostConfig {
     let section = root.section("host");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -75,6 +76,7 @@ pub(crate) fn host(document: &Document<'_>, root: &Section<'_, '_>) -> HostConfi
         rollback_window: section.or("rollback_window", ROLLBACK_WINDOW_DEFAULT, |value| {
             value.duration(Duration::ZERO..=ROLLBACK_WINDOW_MAX)
         }),
+        compile: compile::read(root.section("compile")),
     };
     section.refuse_unknown();
     config

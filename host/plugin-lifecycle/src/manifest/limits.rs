@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use wasm::{Isolation, Limits, POOL_MEMORY_BYTES_MAX};
+use wasm::{Grants, Isolation, Limits, ListenerKind, POOL_MEMORY_BYTES_MAX};
 
 use crate::document::Section;
+use crate::problem::Fault;
 
 /// One page of linear memory; less holds nothing.
 const MEMORY_MIN: u64 = 64 << 10;
@@ -28,11 +29,9 @@ pub(super) fn read(section: Section<'_, '_>) -> Limits {
     let limits = Limits {
         isolation: section.or("isolation", default.isolation, |value| {
             value.choice(
-                &[("shared", Isolation::Shared), ("batch", Isolation::Batch)],
-                &[(
-                    "process",
-                    "write \"batch\" for a fresh instance in each call",
-                )],
+                &[Isolation::Shared, Isolation::Batch, Isolation::Process]
+                    .map(|isolation| (isolation.name(), isolation)),
+                &[],
             )
         }),
         memory: section.or("memory", default.memory, |value| {
@@ -79,4 +78,34 @@ pub(super) fn read(section: Section<'_, '_>) -> Limits {
     };
     section.refuse_unknown();
     limits
+}
+
+/// What plugins in a process of their own cannot have.
+pub(super) fn refuse_in_worker(
+    section: &Section<'_, '_>,
+    limits: &Limits,
+    listener: ListenerKind,
+    grants: &Grants,
+) {
+    if limits.isolation != Isolation::Process {
+        return;
+    }
+    for (is_asked, what) in [
+        (
+            listener == ListenerKind::ScheduledPull,
+            "listener = \"scheduled-pull\"",
+        ),
+        (grants.http.is_some(), "grants.http"),
+        (grants.folder.is_some(), "grants.folder"),
+    ] {
+        if is_asked {
+            section.fault(
+                "isolation",
+                Fault::new(
+                    format!("\"process\" does not go with {what}"),
+                    "remove one of the two, or write \"batch\" for a fresh instance in each call",
+                ),
+            );
+        }
+    }
 }

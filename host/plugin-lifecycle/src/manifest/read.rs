@@ -39,6 +39,12 @@ pub(super) fn read(document: &Document<'_>) -> Option<Manifest> {
     let group = group::read(&root, listener.unwrap_or_default());
     let limits = limits::read(root.section("limits"));
     let grants = grants::read(document.file(), root.section("grants"));
+    limits::refuse_in_worker(
+        &root.section("limits"),
+        &limits,
+        listener.unwrap_or_default(),
+        &grants,
+    );
     let breaker = breaker::read(root.section("breaker"));
     let settings = settings(&root.section("settings"));
     let secrets = root.section("secrets");

@@ -5,7 +5,7 @@ use wasmtime_wasi::p2::bindings::random::random::Host as _;
 
 use crate::bindings::mqlet::listener::call::{Host, MessageDetails};
 use crate::bindings::mqlet::listener::types;
-use crate::store::State;
+use crate::store::{RunningCall, State};
 
 /// As `wit/host.wit` promises.
 const RANDOM_BYTES_MAX: u32 = 4096;
@@ -31,7 +31,18 @@ impl Host for State {
     }
 
     fn details(&mut self, index: u32) -> Option<MessageDetails> {
-        let message = self.call.as_ref()?.message(index as usize)?.message;
+        let call = self.call.as_ref()?;
+        if let RunningCall::InWorker(call) = call {
+            let details = call.details.get(index as usize)?.clone();
+            return Some(MessageDetails {
+                born_host: details.born_host,
+                store_host: details.store_host,
+                offset_message_id: details.offset_message_id,
+                body_crc: details.body_crc,
+                prepared_transaction_offset: details.prepared_transaction_offset,
+            });
+        }
+        let message = call.message(index as usize)?.message;
         Some(MessageDetails {
             born_host: message.born_host().to_string(),
             store_host: message.store_host().to_string(),

@@ -2,6 +2,9 @@
 //! topics only. In a call messages are put in its outbox (`outbox.rs`), unless the grant
 //! says that they leave at once; outside one (`init`, `shutdown`) nothing is consumed and
 //! nothing to wait for, and they leave at once too, within the time that is left.
+//!
+//! In a worker process nothing is decided: its host does all of it, by the same
+//! [`Sender`].
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +13,17 @@ use consumer::publish::{Delay, OutgoingMessage, SendError, SendResult};
 
 use crate::bindings::mqlet::listener::producer as wit;
 use crate::grants::ProducerMode;
-use crate::outbox::{self, Full, Parcel};
-use crate::store::State;
+use crate::outbox::{self, Full, Outbox, Parcel};
+use crate::plugin::Plugin;
+use crate::store::{RunningCall, State};
+use crate::worker::frames::Outgoing;
 
 impl wit::Host for State {
     async fn send(
         &mut self,
         message: wit::OutgoingMessage,
     ) -> Result<wit::SendResult, wit::SendError> {
-        let mut results = self.send_granted(vec![message]).await?;
+        let mut results = self.send_granted(vec![message], false).await?;
         results
             .pop()
             .ok_or_else(|| wit::SendError::Other("the producer gave no result".into()))
@@ -31,23 +36,11 @@ impl wit::Host for State {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        self.send_granted(messages).await
+        self.send_granted(messages, false).await
     }
 
     async fn send_oneway(&mut self, message: wit::OutgoingMessage) -> Result<(), wit::SendError> {
-        let messages = self.admit(vec![message])?;
-        if self.has_outbox() {
-            let parcels = messages.into_iter().map(Parcel::Oneway);
-            parcels.for_each(|parcel| self.outbox.put(parcel));
-            return Ok(());
-        }
-        self.plugin
-            .add_bytes_out(messages.iter().map(outbox::size).sum());
-        for message in messages {
-            let sending = self.plugin.producer.send_oneway(message);
-            sending.await.map_err(refusal)?;
-        }
-        Ok(())
+        self.send_granted(vec![message], true).await.map(|_| ())
     }
 }
 
@@ -55,31 +48,97 @@ impl State {
     async fn send_granted(
         &mut self,
         messages: Vec<wit::OutgoingMessage>,
+        oneway: bool,
     ) -> Result<Vec<wit::SendResult>, wit::SendError> {
+        let messages: Vec<_> = messages.into_iter().map(outgoing).collect();
+        if self.plugin.host.is_some() {
+            return self.ask_the_host(messages, oneway).await;
+        }
+        let mut sender = Sender {
+            plugin: &self.plugin,
+            outbox: &mut self.outbox,
+            is_in_call: self.call.is_some(),
+        };
+        match sender.accept(messages, oneway)? {
+            Accepted::Waiting(results) => Ok(results),
+            Accepted::Leaving(leaving) => leaving.leave(&self.plugin, self.clock.remaining()).await,
+        }
+    }
+
+    async fn ask_the_host(
+        &mut self,
+        messages: Vec<OutgoingMessage>,
+        oneway: bool,
+    ) -> Result<Vec<wit::SendResult>, wit::SendError> {
+        let Some(host) = &self.plugin.host else {
+            return Err(wit::SendError::Other("there is no host".to_owned()));
+        };
+        let instance = match &self.call {
+            Some(RunningCall::InWorker(call)) => Some(call.instance),
+            _ => None,
+        };
+        let with_heads = messages.into_iter().map(|message| {
+            let head = Outgoing::of(&message);
+            (head, message.body)
+        });
+        let remaining = self.clock.remaining();
+        let sending = host.send(instance, with_heads.collect(), oneway, remaining);
+        let sent = sending.await.map_err(wit::SendError::from)?;
+        Ok(sent.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Whoever sends on behalf of a guest: one call of it, or what it does outside of calls.
+pub(crate) struct Sender<'a> {
+    pub(crate) plugin: &'a Plugin,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) is_in_call: bool,
+}
+
+/// What becomes of messages that are granted.
+pub(crate) enum Accepted {
+    /// They are in the outbox.
+    Waiting(Vec<wit::SendResult>),
+    /// They leave at once.
+    Leaving(Leaving),
+}
+
+/// Messages that leave at once.
+pub(crate) struct Leaving {
+    messages: Vec<OutgoingMessage>,
+    oneway: bool,
+}
+
+impl Sender<'_> {
+    /// Lets pass what is granted, counts it, and puts it where it belongs.
+    pub(crate) fn accept(
+        &mut self,
+        messages: Vec<OutgoingMessage>,
+        oneway: bool,
+    ) -> Result<Accepted, wit::SendError> {
         let messages = self.admit(messages)?;
-        if self.has_outbox() {
-            let results = messages.iter().map(waiting).collect();
-            self.outbox.put(Parcel::Acknowledged(messages));
-            return Ok(results);
+        if !self.has_outbox() {
+            return Ok(Accepted::Leaving(Leaving { messages, oneway }));
         }
-        self.plugin
-            .add_bytes_out(messages.iter().map(outbox::size).sum());
-        let sending = self.plugin.producer.send(messages, self.clock.remaining());
-        match sending.await {
-            Ok(results) => Ok(results.into_iter().map(result).collect()),
-            Err(error) => Err(refusal(error)),
+        if oneway {
+            let parcels = messages.into_iter().map(Parcel::Oneway);
+            parcels.for_each(|parcel| self.outbox.put(parcel));
+            return Ok(Accepted::Waiting(Vec::new()));
         }
+        let results = messages.iter().map(waiting).collect();
+        self.outbox.put(Parcel::Acknowledged(messages));
+        Ok(Accepted::Waiting(results))
     }
 
     fn has_outbox(&self) -> bool {
         let grant = self.plugin.config.grants.producer.as_ref();
-        self.call.is_some() && grant.is_some_and(|grant| grant.mode == ProducerMode::Outbox)
+        self.is_in_call && grant.is_some_and(|grant| grant.mode == ProducerMode::Outbox)
     }
 
     /// Lets pass what is granted and can be sent, and counts that alone.
     fn admit(
         &mut self,
-        messages: Vec<wit::OutgoingMessage>,
+        mut messages: Vec<OutgoingMessage>,
     ) -> Result<Vec<OutgoingMessage>, wit::SendError> {
         let Some(grant) = &self.plugin.config.grants.producer else {
             return Err(wit::SendError::NotGranted(
@@ -94,7 +153,6 @@ impl State {
                 )));
             }
         }
-        let mut messages: Vec<_> = messages.into_iter().map(outgoing).collect();
         let counted = self.outbox.counted(&messages, grant).map_err(|full| {
             wit::SendError::NotGranted(match full {
                 Full::Messages(most) => format!(
@@ -115,6 +173,29 @@ impl State {
         }
         self.outbox.count(counted);
         Ok(messages)
+    }
+}
+
+impl Leaving {
+    /// Sends them, within this time.
+    pub(crate) async fn leave(
+        self,
+        plugin: &Plugin,
+        time: Duration,
+    ) -> Result<Vec<wit::SendResult>, wit::SendError> {
+        let Self { messages, oneway } = self;
+        plugin.add_bytes_out(messages.iter().map(outbox::size).sum());
+        if oneway {
+            for message in messages {
+                let sending = plugin.producer.send_oneway(message);
+                sending.await.map_err(refusal)?;
+            }
+            return Ok(Vec::new());
+        }
+        match plugin.producer.send(messages, time).await {
+            Ok(results) => Ok(results.into_iter().map(result).collect()),
+            Err(error) => Err(refusal(error)),
+        }
     }
 }
 

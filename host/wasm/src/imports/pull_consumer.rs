@@ -111,7 +111,7 @@ impl State {
     fn pull_task(&mut self) -> Result<&mut RunningPullTask, String> {
         match &mut self.call {
             Some(RunningCall::PullTask(task)) => Ok(task),
-            Some(RunningCall::Messages(_)) | None => {
+            Some(RunningCall::Messages(_) | RunningCall::InWorker(_)) | None => {
                 Err("no pull task is running; only do-pull-task has a queue".into())
             }
         }

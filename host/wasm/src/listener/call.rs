@@ -12,12 +12,13 @@ use crate::convert;
 use crate::deadline::Budget;
 use crate::event::{CallReport, Event};
 use crate::failure::{FAILED_MESSAGES_MAX, FailedMessage, FailureKind, FailureRecord};
-use crate::instance::{Instance, NoInstance};
+use crate::instance::NoInstance;
 use crate::limits::TenantMemoryUsedUp;
 use crate::outbox;
 use crate::outcome::{self, Answer, Status};
 use crate::plugin::Plugin;
 use crate::run_slots::RunSlot;
+use crate::serving::Instance;
 use crate::store::RunningMessages;
 
 /// Bodies and properties that one call hands to a guest, in bytes: RocketMQ's

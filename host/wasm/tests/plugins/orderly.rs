@@ -7,7 +7,7 @@ use std::time::Duration;
 use consumer::listener::{
     CancelSignal, ConsumeMode, ConsumeResult, MessageListener, OrderlyCall, OrderlyStatus,
 };
-use wasm::{AnswerProblem, Event, FailureKind, ListenerKind};
+use wasm::{AnswerProblem, Event, FailureKind, Isolation, ListenerKind};
 
 use crate::support::{Plugin, Request, eventually, failed_alone, message_id};
 
@@ -386,4 +386,21 @@ async fn message_of_a_batch_that_broke_alone_says_why() {
         .collect();
     // Nobody said of which component it is.
     assert_eq!(names[..2], ["MQLET_REVISION", "MQLET_FAILURE"]);
+}
+
+#[tokio::test]
+async fn batch_isolation_gives_every_orderly_call_a_fresh_instance() {
+    let plugin = Plugin::load_with("orderly_as_told", |config| {
+        config.listener = ListenerKind::Orderly;
+        config.limits.isolation = Isolation::Batch;
+    })
+    .await;
+    for _ in 0..3 {
+        let request = Request::in_order(&["fine", "fine"]);
+        let result = plugin.consume_request(request.build()).await;
+        assert_eq!(result, all(OrderlyStatus::Success));
+        assert_eq!(plugin.listener.idle_instances(), 0);
+    }
+    // That of loading, and one a call.
+    assert_eq!(plugin.events.instances_created(), 4);
 }

@@ -15,7 +15,8 @@ use consumer::pull_task::{
 use consumer::request::PullStatus;
 use protocol::{MessageQueue, QueueOffset};
 use wasm::{
-    Event, FailureKind, ListenerKind, PULL_MESSAGES_MAX, Phase, ProducerGrant, QUESTIONS_MAX,
+    Event, FailureKind, Isolation, ListenerKind, PULL_MESSAGES_MAX, Phase, ProducerGrant,
+    QUESTIONS_MAX,
 };
 
 use crate::support::{Plugin, Request, SOON, eventually, message_id};
@@ -462,4 +463,21 @@ async fn what_could_not_leave_leaves_when_the_guest_tries_again() {
     let ids: Vec<_> = sent.iter().map(|message| &message.message_id).collect();
     assert_eq!(ids.len(), 2, "refused, and sent once");
     assert_eq!(ids[0], ids[1], "the same message");
+}
+
+#[tokio::test]
+async fn batch_isolation_gives_every_run_a_fresh_instance() {
+    let plugin = Plugin::load_with("pull_as_told", |config| {
+        config.listener = ListenerKind::ScheduledPull;
+        config.limits.isolation = Isolation::Batch;
+    })
+    .await;
+    let queue = Queue::of(&["a"]);
+    for _ in 0..3 {
+        let as_configured = PullTaskResult::NextRun { after: None };
+        assert_eq!(run(&plugin, &queue).await, as_configured);
+        assert_eq!(plugin.listener.idle_instances(), 0);
+    }
+    // That of loading, and one a run.
+    assert_eq!(plugin.events.instances_created(), 4);
 }

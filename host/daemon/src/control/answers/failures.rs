@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wasm::{FailureRecord, Isolation, Limits, LogLevel, LogLine, LogSource};
+use wasm::{FailureRecord, Limits, LogLevel, LogLine, LogSource};
 
 use super::milliseconds;
 
@@ -114,11 +114,7 @@ impl FailureAnswer {
 
 fn limits(limits: &Limits, wall_max: Duration) -> LimitsAnswer {
     LimitsAnswer {
-        isolation: match limits.isolation {
-            Isolation::Shared => "shared",
-            Isolation::Batch => "batch",
-        }
-        .to_owned(),
+        isolation: limits.isolation.name().to_owned(),
         memory_bytes: limits.memory,
         compute_time_ms: milliseconds(limits.compute_time),
         wall_ms: milliseconds(wall_max),

@@ -78,6 +78,15 @@ pub(in crate::telemetry) fn event(repeats: &Repeats, tenant: &Arc<str>, event: &
                 warn!(target: "wasm", %tenant, %plugin, %revision, untold, "the answer of plugin \"{plugin}\" was put right: {problem}");
             }
         }
+        Event::WorkerEnded {
+            plugin,
+            revision,
+            reason,
+        } => {
+            if let Some(untold) = repeats.admit(&format!("worker {tenant} {plugin}")) {
+                error!(target: "wasm", %tenant, %plugin, %revision, untold, "the worker process of plugin \"{plugin}\" ended: {reason}; another one is started when it is needed");
+            }
+        }
         Event::LogLine { plugin, line, .. } => guest_line(tenant, plugin, line),
     }
 }
