@@ -302,7 +302,6 @@ http = true
             plugin.toml:10: consume.pull_batch_size = 5000: is out of range; must be 1 to 1024
             plugin.toml:12: limits.memori = "128MiB": is an unknown key; did you mean "memory"?
             plugin.toml:13: limits.memory = "128": has no unit; write it with its unit, in quotes, for example "64KiB", "128MiB" or "1GiB"
-            plugin.toml:14: limits.isolation = "process": is not available in this version; write "batch" for a fresh instance in each call
             plugin.toml:16: grants.http = true: is a value, not a table; write it as a table: [grants.http]
         "#]],
     );
