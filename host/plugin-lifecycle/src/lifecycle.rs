@@ -491,7 +491,7 @@ impl Lifecycle {
                 self.fail(generation, Step::WarmUp, reason);
             }
             (Some((TrialKind::Canary, _)) | None, _) => {
-                self.end_canary_for(generation, now);
+                self.end_canary_for_newer(now);
                 self.switch(generation, revision, now);
                 if next.wanted.is_of_another_kind {
                     self.before = None;

@@ -144,7 +144,7 @@ impl Lifecycle {
         length: Duration,
         now: Instant,
     ) {
-        self.end_canary_for(generation, now);
+        self.end_canary_for_newer(now);
         self.last_failure = None;
         self.canary = Some(Canary {
             generation,
@@ -172,9 +172,9 @@ impl Lifecycle {
     }
 
     /// Something newer is ready to take its place.
-    pub(super) fn end_canary_for(&mut self, newer: Generation, now: Instant) {
+    pub(super) fn end_canary_for_newer(&mut self, now: Instant) {
         if !self.has(PlantedBug::TrialOutlivesSwitch) {
-            self.abort_canary(format!("{newer} took its place"), now);
+            self.abort_canary("a newer revision took its place".to_owned(), now);
         } else if let Some(canary) = self.canary.take() {
             self.drain(canary.generation, now + self.config.drain_timeout);
         }

@@ -74,7 +74,7 @@ impl Lifecycle {
         self.supersede(Some(generation));
         self.steps.clear();
         self.revive(generation, from);
-        self.end_canary_for(generation, now);
+        self.end_canary_for_newer(now);
         self.switch(generation, to, now);
         generation
     }
